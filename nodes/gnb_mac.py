@@ -1,0 +1,259 @@
+"""A gNB's MAC: slot by slot, plans to PHY and site agent, results of PHY back into HARQ.
+
+It must not know what the GPU does with the plans: only results (ACK, NACK, LATE) come back.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from nodes.api import (
+    Decide,
+    DrainRequested,
+    Effect,
+    Event,
+    Finished,
+    NodeContext,
+    Received,
+    Record,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from protocols.messages import DOWNLINK, UPLINK, CrcIndication, SlotDemand, TtiRequest
+from testbed.gpu.cost import decoder_iterations
+from testbed.ran.mac import GnbMac
+from testbed.ran.numerology import Direction
+from testbed.ran.plan import BlockResult, CellPlan, Outcome, TransportBlock
+from testbed.ran.schedulers import MacScheduler
+from testbed.record.schema import LatenessSource
+from testbed.topology.views import GnbView, node_name
+
+_SLOT = "slot"
+_RESULTS = (Outcome.NACK, Outcome.ACK, Outcome.LATE)
+_NO_FEEDBACK = 3
+_NUMBERS = {Direction.DL: DOWNLINK, Direction.UL: UPLINK}
+_DIRECTIONS = {number: direction for direction, number in _NUMBERS.items()}
+
+
+class GnbMacNode:
+    """State machine of one gNB's MAC."""
+
+    def __init__(self, context: NodeContext) -> None:
+        view = GnbView(context.topology, context.site, context.gnb)
+        self._gnb = context.gnb
+        self._view = view
+        self._slot_us = view.slot_us
+        self._phy = node_name(context.site, context.gnb, "phy")
+        self._agent = node_name(context.site, "agent")
+        cells = view.cell_configs(context.traces)
+        policy = cast(MacScheduler, context.policies["site.mac"])
+        self._mac = GnbMac(cells, seed=context.topology.seed, dl_policy=policy, ul_policy=policy)
+        self._cells = {cell.cell_id: cell for cell in cells}
+        self._iteration_rule = view.gpu.phy.ul_iterations
+        self._pending: dict[tuple[int, int, Direction], tuple[TransportBlock, ...]] = {}
+        self._slot = 0
+        self._draining = False
+        self._drain_until_us = 0
+        self._finished = False
+
+    def step(self, now_us: int, event: Event) -> list[Effect]:
+        """One slot per timer, at the gNB's phase in it; results whenever they come."""
+        match event:
+            case Started():
+                return [SetTimer(_SLOT, self._view.mac_phase_us)]
+            case TimerFired(key="slot", at_us=at_us):
+                return self._on_slot(now_us, at_us)
+            case Received(message=CrcIndication() as crc):
+                return self._on_results(crc)
+            case DrainRequested(reason=reason):
+                return [*self._begin_drain(now_us), Decide("traffic", f"stopped: {reason}")]
+        return []
+
+    def _on_slot(self, now_us: int, at_us: int) -> list[Effect]:
+        slot = self._slot
+        self._slot += 1
+        next_us = self._slot * self._slot_us + self._view.mac_phase_us
+        effects: list[Effect] = [SetTimer(_SLOT, next_us)]
+        slot_start_us = slot * self._slot_us
+        if not self._draining and slot_start_us >= self._view.end_us:
+            effects += self._begin_drain(slot_start_us)
+        plans = self._mac.step(slot)
+        effects += self._overdue(slot)
+        effects += self._requests(slot, plans)
+        for sdu in self._mac.take_delivered():
+            row = (
+                sdu.cell,
+                sdu.ue,
+                _NUMBERS[sdu.direction],
+                sdu.five_qi,
+                sdu.arrival_us,
+                sdu.delivered_us,
+                sdu.n_bytes,
+            )
+            effects.append(Record("sdus", row))
+        lateness = (slot, at_us, max(0, now_us - at_us), 0, int(LatenessSource.SLOT_TIMER))
+        effects.append(Record("lateness", lateness))
+        if slot_start_us <= self._view.warmup_us < slot_start_us + self._slot_us:
+            effects += self._counters(self._view.warmup_us)
+        return effects + self._finish_if_idle(at_us)
+
+    def _requests(self, slot: int, plans: list[CellPlan]) -> list[Effect]:
+        """TtiRequest per air slot and direction; one SlotDemand with all tasks."""
+        effects: list[Effect] = []
+        tasks: list[tuple[int, ...]] = []
+        rows: dict[tuple[int, Direction], list[tuple[int, ...]]] = {}
+        for plan in plans:
+            if not plan.blocks:
+                continue
+            self._pending[plan.cell, plan.slot, plan.direction] = plan.blocks
+            blocks = rows.setdefault((plan.slot, plan.direction), [])
+            blocks += [_row(plan.cell, block) for block in plan.blocks]
+            task = (
+                plan.cell,
+                plan.slot,
+                _NUMBERS[plan.direction],
+                plan.n_prb,
+                plan.blocks[0].layers,
+                plan.code_blocks,
+                self._work_milli(plan),
+            )
+            tasks.append(task)
+        for (air_slot, direction), blocks in rows.items():
+            request = TtiRequest(
+                self._gnb, air_slot, _NUMBERS[direction], np.array(blocks, dtype="<i4")
+            )
+            effects.append(Send(self._phy, request))
+        demand = SlotDemand(
+            self._gnb,
+            slot,
+            slot + self._view.lookahead_slots,
+            slot + self._view.lookahead_slots + self._view.k2_slots,
+            tuple(tasks),
+        )
+        return [*effects, Send(self._agent, demand)]
+
+    def _work_milli(self, plan: CellPlan) -> int:
+        """Code blocks weighted by decoder iterations / 10, in thousandths."""
+        return sum(
+            100
+            * block.code_blocks
+            * decoder_iterations(self._iteration_rule, block.spectral_efficiency_x1000 / 1000)
+            for block in plan.blocks
+        )
+
+    def _on_results(self, crc: CrcIndication) -> list[Effect]:
+        direction = _DIRECTIONS[crc.direction]
+        if crc.cell not in self._cells:
+            return [Decide(f"crc {crc.cell}", "results for a cell that is not of this gNB")]
+        outcomes = {(ue, harq): result for ue, harq, result in crc.results}
+        self._mac.feedback(
+            crc.air_slot,
+            direction,
+            crc.cell,
+            [
+                BlockResult(ue, harq, _RESULTS[result], crc.end_us)
+                for (ue, harq), result in outcomes.items()
+            ],
+        )
+        blocks = self._pending.pop((crc.cell, crc.air_slot, direction), ())
+        return [
+            self._block_row(
+                crc.cell,
+                crc.air_slot,
+                direction,
+                block,
+                outcomes.get((block.ue, block.harq_id), _NO_FEEDBACK),
+            )
+            for block in blocks
+        ]
+
+    def _overdue(self, slot: int) -> list[Effect]:
+        """Plans whose results should have been used by now, and never came."""
+        late = [
+            key
+            for key in self._pending
+            if key[1] + self._cells[key[0]].feedback_slots(key[2]) <= slot
+        ]
+        effects: list[Effect] = []
+        for cell, air_slot, direction in late:
+            for block in self._pending.pop((cell, air_slot, direction)):
+                effects.append(self._block_row(cell, air_slot, direction, block, _NO_FEEDBACK))
+        return effects
+
+    def _block_row(
+        self, cell: int, air_slot: int, direction: Direction, block: TransportBlock, result: int
+    ) -> Record:
+        row = (
+            cell,
+            air_slot,
+            _NUMBERS[direction],
+            block.ue,
+            block.transmission,
+            result,
+            block.tbs_bytes,
+            block.n_prb,
+            block.mcs_index,
+        )
+        return Record("blocks", row)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _begin_drain(self, now_us: int) -> list[Effect]:
+        if self._draining:
+            return []
+        self._draining = True
+        self._mac.stop_arrivals()
+        self._drain_until_us = now_us + self._view.drain_us
+        return []
+
+    def _finish_if_idle(self, at_us: int) -> list[Effect]:
+        """All bytes delivered, or the longest delay budget over: the radio has nothing open.
+
+        The slots go on: training may still need to know what the RAN leaves.
+        """
+        if self._finished or not self._draining:
+            return []
+        if not self._mac.idle and at_us < self._drain_until_us:
+            return []
+        self._finished = True
+        detail = "drained" if self._mac.idle else "bytes left at the end of the drain"
+        return [*self._counters(at_us), Finished(detail)]
+
+    def _counters(self, at_us: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for cell in self._mac.cells:
+            for link in (cell.dl, cell.ul):
+                counters = link.counters
+                row = (
+                    cell.config.cell_id,
+                    _NUMBERS[link.direction],
+                    at_us,
+                    counters.arrived_bytes,
+                    counters.acknowledged_bytes,
+                    link.backlog_bytes,
+                    counters.in_flight_bytes,
+                    counters.rlc_retx_bytes,
+                    counters.late_feedback,
+                )
+                effects.append(Record("ran_counters", row))
+        return effects
+
+
+def _row(cell: int, block: TransportBlock) -> tuple[int, ...]:
+    return (
+        cell,
+        block.ue,
+        block.harq_id,
+        block.transmission,
+        block.n_prb,
+        block.layers,
+        block.mcs_index,
+        block.tbs_bytes,
+        block.code_blocks,
+        block.spectral_efficiency_x1000,
+        block.sinr_cdb,
+    )

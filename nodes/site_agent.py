@@ -1,0 +1,297 @@
+"""The site agent owns a site's GPU: the RAN's timeline, the promise ahead, and the leases.
+
+It must not decide what the radio sends. Plans of the MACs become reservations (RAN first); what
+they leave until the plans' horizon becomes leases; what a late quantum still holds is taken off
+the allocation that PHY gets, so that its delay is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from nodes.api import Decide, Effect, Event, NodeContext, Received, Record, Send, Started
+from protocols.messages import (
+    LeaseClose,
+    LeaseGrant,
+    PhyAllocation,
+    PhyDone,
+    QuantumStarted,
+    SlotDemand,
+)
+from testbed.errors import PolicyError
+from testbed.gpu.cost import Segment, finish_us, phy_demand
+from testbed.gpu.gate import Window
+from testbed.gpu.lease_policy import LeasePolicy
+from testbed.gpu.phy_tasks import deadline_us, known_until_us, ready_us
+from testbed.gpu.timeline import RanTimeline, Reservation, TaskKey, TaskRequest, held_steps
+from testbed.record.schema import PROMISE_WINDOWS_US
+from testbed.topology.views import SiteView, node_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """SMs of a running quantum, until its modelled end."""
+
+    job: str
+    start_us: int
+    end_us: int
+    sms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What the agent keeps of a task until PHY reports it done.
+
+    ``first`` is its reservation as made, ``reservation`` as it stands since a quantum was late.
+    """
+
+    reservation: Reservation
+    first: Reservation
+    gnb: str
+    n_prb: int
+    code_blocks: int
+
+
+class SiteAgent:
+    """State machine of one site's agent."""
+
+    def __init__(self, context: NodeContext) -> None:
+        view = SiteView(context.topology, context.site)
+        self._view = view
+        self._gpu = view.gpu
+        self._slot_us = view.slot_us
+        self._timeline = RanTimeline(view.gpu, view.training_bandwidth_permille)
+        self._policy = cast(LeasePolicy, context.policies["site.lease"])
+        self._worst = view.worst_case()
+        self._jobs = dict.fromkeys(view.jobs, True)
+        self._trainers = {job: node_name(context.site, job, "trainer") for job in view.jobs}
+        self._epochs = dict.fromkeys(view.jobs, 0)
+        self._plans: dict[str, SlotDemand] = {}
+        self._waiting: list[tuple[TaskRequest, str, int, int]] = []
+        self._tasks: dict[TaskKey, _Task] = {}
+        self._held: list[_Held] = []
+        self._known_until_us = 0
+
+    def step(self, now_us: int, event: Event) -> list[Effect]:
+        """Dispatch one event; see the class docstring for what follows from each."""
+        match event:
+            case Started() if not self._view.gnbs:
+                # A pool: no plan will ever come, and only the end of the run bounds a lease.
+                run = self._view.run
+                return self._grant(now_us, run.end_us + run.drain_us)
+            case Received(message=SlotDemand() as demand):
+                return self._on_demand(now_us, demand)
+            case Received(message=PhyDone() as done):
+                return self._on_phy_done(now_us, done)
+            case Received(message=QuantumStarted() as started):
+                return self._on_quantum(now_us, started)
+            case Received(message=LeaseClose() as close):
+                self._jobs[close.job] = False
+                return [Decide(f"lease {close.job}", f"closed: {close.reason}")]
+        return []
+
+    # --- plans to reservations ------------------------------------------------------------------
+
+    def _on_demand(self, now_us: int, demand: SlotDemand) -> list[Effect]:
+        self._plans[demand.gnb] = demand
+        for cell, air_slot, direction, n_prb, _layers, code_blocks, work_milli in demand.tasks:
+            key = TaskKey(cell, air_slot, direction)
+            request = TaskRequest(
+                key,
+                max(now_us, ready_us(direction, air_slot, self._slot_us)),
+                self._deadline_us(key),
+                phy_demand(self._gpu, direction, code_blocks, work_milli),
+            )
+            self._waiting.append((request, demand.gnb, n_prb, code_blocks))
+        if len(self._plans) < len(self._view.gnbs) or any(
+            plan.slot < demand.slot for plan in self._plans.values()
+        ):
+            return []  # the other gNBs of this GPU have not planned this slot yet
+        return self._close_slot(now_us, demand.slot)
+
+    def _close_slot(self, now_us: int, slot: int) -> list[Effect]:
+        self._timeline.drop_before(now_us - 2 * self._slot_us)
+        self._held = [held for held in self._held if held.end_us > now_us]
+        effects: list[Effect] = []
+        details = {request.key: (gnb, prb, blocks) for request, gnb, prb, blocks in self._waiting}
+        by_gnb: dict[str, list[tuple[int, ...]]] = {}
+        for reservation in self._timeline.reserve(request for request, *_ in self._waiting):
+            gnb, n_prb, code_blocks = details[reservation.request.key]
+            task = _Task(reservation, reservation, gnb, n_prb, code_blocks)
+            self._tasks[reservation.request.key] = task
+            rows = self._allocate(task)
+            self._delay(task, rows)
+            by_gnb.setdefault(task.gnb, []).extend(rows)
+        self._waiting.clear()
+        for gnb, rows in by_gnb.items():
+            effects.append(self._send_allocation(gnb, slot, rows))
+        until_us = min(
+            known_until_us(plan.dl_known_slot, plan.ul_known_slot, self._slot_us)
+            for plan in self._plans.values()
+        )
+        effects.append(self._promise(slot, until_us))
+        effects += self._grant(now_us, until_us)
+        return effects
+
+    def _allocate(self, task: _Task) -> list[tuple[int, ...]]:
+        """Rows of PhyAllocation for one task: its reservation, less what quanta still hold."""
+        reservation = task.reservation
+        key = reservation.request.key
+        late = [
+            (held.end_us, held.sms)
+            for held in self._held
+            if held.start_us < reservation.end_us and held.end_us > reservation.start_us
+        ]
+        permille = self._view.training_bandwidth_permille
+        steps = list(reservation.steps)
+        if late:
+            beside = self._timeline.ran_steps(reservation.start_us, None, without=reservation)
+            steps = held_steps(self._gpu, reservation, beside, late)
+            segments = [Segment(from_us, sms, permille) for from_us, sms in steps]
+            end_us = finish_us(self._gpu, reservation.request.demand, segments)
+            steps = [step for step in steps if step[0] < end_us]
+        return [(key.cell, key.air_slot, key.direction, *step, permille) for step in steps]
+
+    def _send_allocation(self, gnb: str, slot: int, rows: list[tuple[int, ...]]) -> Send:
+        return Send(node_name(self._view.site, gnb, "phy"), PhyAllocation(slot, tuple(rows)))
+
+    # --- what is promised and leased ------------------------------------------------------------
+
+    def _promise(self, slot: int, known_until_us: int) -> Record:
+        """The largest SM count of the committed envelope within each window from this slot on."""
+        start_us = slot * self._slot_us
+        row = [slot, start_us]
+        for window_us in PROMISE_WINDOWS_US:
+            known = self._timeline.ran_sms_within(
+                start_us, min(start_us + window_us, known_until_us)
+            )
+            beyond = self._worst.within(max(start_us, known_until_us), start_us + window_us)
+            row.append(max(known, beyond))
+        return Record("promises", tuple(row))
+
+    def _grant(self, now_us: int, known_until_us: int) -> list[Effect]:
+        """Lease the spare of [now, known_until) to the jobs that want it."""
+        granted_until_us = self._known_until_us
+        self._known_until_us = max(granted_until_us, known_until_us)
+        spare = self._timeline.spare_windows(max(0, now_us), known_until_us)
+        active = [job for job, wants in self._jobs.items() if wants]
+        if not active:
+            return []
+        shares = [self._divide(window.sms, active) for window in spare]
+        effects: list[Effect] = []
+        for job in active:
+            windows = tuple(
+                Window(window.start_us, window.end_us, sms)
+                for window, share in zip(spare, shares, strict=True)
+                if (sms := share.get(job, 0)) > 0
+            )
+            effects += self._lease(now_us, job, windows, granted_until_us)
+        return effects
+
+    def _divide(self, sms: int, jobs: list[str]) -> Mapping[str, int]:
+        shares = self._policy.divide(sms, jobs, self._gpu)
+        if sum(shares.values()) > sms or any(n != self._gpu.round_down(n) for n in shares.values()):
+            allowed = f"at most {sms} SMs in steps of {self._gpu.sm_step}"
+            raise PolicyError(f"lease policy {type(self._policy).__name__}: {shares}: {allowed}")
+        return shares
+
+    def _lease(
+        self, now_us: int, job: str, windows: tuple[Window, ...], granted_until_us: int
+    ) -> list[Effect]:
+        self._epochs[job] += 1
+        epoch = self._epochs[job]
+        rows = tuple((window.start_us, window.end_us, window.sms) for window in windows)
+        permille = self._view.job(job).bandwidth_permille
+        effects: list[Effect] = [
+            Send(self._trainers[job], LeaseGrant(job, epoch, permille, rows[:64]))
+        ]
+        for window in windows:
+            start_us = max(window.start_us, granted_until_us)
+            if start_us < window.end_us:
+                row = (epoch, now_us, start_us, window.end_us, window.sms)
+                effects.append(Record("leases", row))
+        return effects
+
+    # --- what really happens --------------------------------------------------------------------
+
+    def _on_quantum(self, now_us: int, started: QuantumStarted) -> list[Effect]:
+        held = _Held(started.job, started.start_us, started.end_us, started.sms)
+        self._held.append(held)
+        overlapped = [
+            task
+            for task in self._tasks.values()
+            if task.reservation.start_us > now_us
+            and task.reservation.start_us < held.end_us
+            and task.reservation.end_us > held.start_us
+        ]
+        effects: list[Effect] = []
+        for task in overlapped:
+            rows = self._allocate(task)
+            if [row[3:5] for row in rows] == list(task.reservation.steps):
+                continue  # it runs beside the task, as granted
+            key = task.reservation.request.key
+            self._delay(task, rows)
+            effects.append(self._send_allocation(task.gnb, key.air_slot, rows))
+            reason = (
+                f"a quantum of {held.sms} SMs runs until {held.end_us} us; "
+                f"the task begins with {rows[0][4]} of {task.reservation.first_sms} SMs"
+            )
+            effects.append(Decide(f"allocation {key.cell}/{key.air_slot}", reason))
+        if effects:
+            effects += self._grant(now_us, self._known_until_us)
+        return effects
+
+    def _delay(self, task: _Task, rows: list[tuple[int, ...]]) -> None:
+        """Keep the timeline at what the task will do with the SMs that it gets."""
+        old = task.reservation
+        if [row[3:5] for row in rows] == list(old.steps):
+            return  # what it was planned to have
+        segments = [Segment(from_us, sms, permille) for _, _, _, from_us, sms, permille in rows]
+        end_us = finish_us(self._gpu, old.request.demand, segments)
+        steps = tuple((row[3], row[4]) for row in rows if row[3] < end_us)
+        new = Reservation(old.request, steps, end_us)
+        self._timeline.replace(old, new)
+        self._tasks[old.request.key] = replace(task, reservation=new)
+
+    def _on_phy_done(self, now_us: int, done: PhyDone) -> list[Effect]:
+        key = TaskKey(done.cell, done.air_slot, done.direction)
+        task = self._tasks.pop(key, None)
+        if task is None:
+            return [Decide(f"phy {done.cell}/{done.air_slot}", "done, but was never planned")]
+        planned = task.first
+        row = (
+            done.cell,
+            done.air_slot,
+            done.direction,
+            task.n_prb,
+            task.code_blocks,
+            planned.start_us,
+            planned.end_us,
+            done.start_us,
+            done.modelled_end_us,
+            done.end_us,
+            planned.request.deadline_us,
+            done.sms,
+            planned.first_sms,
+        )
+        effects: list[Effect] = [Record("ran_tasks", row)]
+        as_run = replace(task.reservation, end_us=max(task.reservation.end_us, done.end_us))
+        for number, reservation in ((1, planned), (0, as_run)):
+            for from_us, to_us, sms in reservation.pieces():
+                first_us = max(from_us, done.start_us) if number == 0 else from_us
+                if sms > 0 and first_us < to_us:
+                    piece = (done.cell, done.air_slot, done.direction, number, first_us, to_us, sms)
+                    effects.append(Record("ran_pieces", piece))
+        return effects
+
+    def _deadline_us(self, key: TaskKey) -> int:
+        phy = self._view.phy
+        return deadline_us(
+            key.direction,
+            key.air_slot,
+            self._slot_us,
+            phy.ul_decode_budget_us,
+            phy.fronthaul_lead_us,
+        )

@@ -1,0 +1,58 @@
+"""Commands of the Weave planner: ``plan`` and its experiments.
+
+Owns reading of job tables, terminal tables, JSON and pictures. Heavy imports happen when a command
+runs, so that the launcher starts fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class _Lazy(click.Command):
+    """A command whose module is imported when it is used."""
+
+    def __init__(self, name: str, module: str, attribute: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help, add_help_option=False)
+        self._where = (module, attribute)
+
+    def _real(self) -> click.Command:
+        command = getattr(import_module(self._where[0]), self._where[1])
+        assert isinstance(command, click.Command)
+        return command
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        return self._real().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return self._real().invoke(ctx)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return self._real().get_params(ctx)
+
+
+plan_command: click.Command = _Lazy(
+    "plan",
+    "testbed.coexec_cli.plan",
+    "plan_command",
+    "Weave's grouping of a job table and its cost, without running.",
+)
+
+EXPERIMENTS: dict[str, click.Command] = {
+    name: _Lazy(name, f"testbed.coexec_cli.{module}", "command", short_help)
+    for name, module, short_help in (
+        ("weave-replay", "weave_replay", "Weave: groups over days of arrivals and departures."),
+        ("planner", "planner_times", "Weave: decision time, 5 to 2,000 jobs."),
+        ("round-robin", "round_robin", "Weave: the intra-group theorem and what breaks it."),
+    )
+}
+"""Experiments for ``reproduce``: each takes ``--quick`` and ``--out DIR``."""

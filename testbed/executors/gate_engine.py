@@ -1,0 +1,212 @@
+"""The gate: opens a quantum only where the lease can hold it, and holds it to its modelled end.
+
+Owns the order of what a trainer's executor does in time: waiting for the lease, quanta, injected
+faults, and the host's messages in between. Torch-free: the real work happens between ``open`` and
+``close``, whoever does it. One quantum at a time; a running one is never interrupted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protocols.messages import Message
+from protocols.work import (
+    AbandonStep,
+    ExecutorStop,
+    InjectQuantum,
+    LeaseChanged,
+    QuantumBegun,
+    QuantumEnded,
+)
+from testbed.executors.gate_costs import GateCosts
+from testbed.executors.link import Port
+from testbed.executors.pace import Pace
+from testbed.gpu.gate import Lease, Never, Start, WaitUntil, next_start
+from testbed.gpu.quanta import QuantumKind
+
+
+class StepAbandoned(Exception):
+    """Unwinds the open step through hooks and autograd: AbandonStep came at a gate."""
+
+
+class Stopped(Exception):
+    """Unwinds everything: ExecutorStop came, or the host is gone."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Fault:
+    at_us: int
+    duration_us: int
+    sms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantum:
+    kind: QuantumKind
+    block: int
+    start_us: int
+    modelled_end_us: int
+    sms: int
+    lease_epoch: int
+
+
+class GateEngine:
+    """The gate of one executor; ``step`` and ``abandonable`` are set by the work it serves."""
+
+    def __init__(
+        self, port: Port, read_lease: Callable[[], Lease], costs: GateCosts, pace: Pace
+    ) -> None:
+        self.step = 0
+        self.abandonable = False
+        self._port = port
+        self._read_lease = read_lease
+        self._costs = costs
+        self._pace = pace
+        self._quantum: _Quantum | None = None
+        self._faults: list[_Fault] = []
+        self._commands: deque[Message] = deque()
+
+    # --- quanta -----------------------------------------------------------------------------
+
+    def open(self, kind: QuantumKind, block: int) -> None:
+        """Wait for the lease, then begin a quantum; one that is open is closed first.
+
+        Raises StepAbandoned or Stopped while it waits; no quantum is open then.
+        """
+        self.close()
+        start_us, sms, lease_epoch = self._await_start(kind, block)
+        modelled_end_us = start_us + self._costs.modelled_us(kind, sms)
+        self._costs.started(sms)
+        self._begin(_Quantum(kind, block, start_us, modelled_end_us, sms, lease_epoch))
+
+    def close(self) -> None:
+        """The real work of the open quantum is done: hold it to its end. None open: no effect."""
+        quantum = self._quantum
+        if quantum is None:
+            return
+        self._pace.settle()
+        real_end_us = self._port.now_us()
+        self._costs.observe(
+            quantum.kind, quantum.block, max(0, real_end_us - quantum.modelled_end_us)
+        )
+        self._end(quantum, real_end_us)
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def next_command(self) -> Message:
+        """The host's next command; faults run on time meanwhile. Raises Stopped."""
+        while not self._commands:
+            self._serve(None)
+        return self._commands.popleft()
+
+    def pause_until(self, at_us: int) -> None:
+        """Wait without a quantum. Raises StepAbandoned or Stopped."""
+        while self._port.now_us() < at_us:
+            self._serve(at_us)
+
+    def _await_start(self, kind: QuantumKind, block: int) -> tuple[int, int, int]:
+        """(now, SMs, lease epoch) once a quantum may start: at the moment that was decided on."""
+        planned_us: int | None = None
+        while True:
+            self._drain()
+            lease = self._read_lease()
+            now_us = self._port.now_us()
+            # The guard is there for a late wake-up: ask about the moment that was planned.
+            late = planned_us is not None and 0 <= now_us - planned_us <= self._costs.guard_us
+            asked_us = planned_us if late and planned_us is not None else now_us
+            decision = next_start(lease, asked_us, self._costs.p99_us(kind, block))
+            planned_us = None
+            if isinstance(decision, Start):
+                end_us = now_us + self._costs.modelled_us(kind, decision.sms)
+                if not self._faults or end_us <= self._faults[0].at_us:
+                    return now_us, decision.sms, lease.epoch
+                self._serve(self._faults[0].at_us)
+            elif isinstance(decision, WaitUntil):
+                planned_us = decision.at_us
+                self._serve(planned_us)
+            else:
+                smooth = next_start(lease, asked_us, self._costs.smooth_us(kind))
+                if not isinstance(smooth, Never):
+                    self._costs.forget_largest(kind, block)
+                self._serve(None)
+
+    def _drain(self) -> None:
+        """Handle what has arrived, and the faults that are due."""
+        while self._serve(self._port.now_us()):
+            pass
+
+    def _serve(self, until_us: int | None) -> bool:
+        """Wait until ``until_us``, for one message or for one fault; whether there was one."""
+        fault = self._faults[0] if self._faults else None
+        limit_us = until_us
+        if fault is not None:
+            limit_us = fault.at_us if until_us is None else min(until_us, fault.at_us)
+        message = self._port.receive(limit_us)
+        if message is not None:
+            self._handle(message)
+            return True
+        if fault is not None and fault.at_us <= self._port.now_us():
+            self._run_fault(heapq.heappop(self._faults))
+            return True
+        return False
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case ExecutorStop():
+                raise Stopped
+            case LeaseChanged():
+                pass  # the lease is read again before every decision
+            case InjectQuantum(at_us=at_us, duration_us=duration_us, sms=sms):
+                heapq.heappush(self._faults, _Fault(at_us, duration_us, sms))
+            case AbandonStep(step=step) if self.abandonable and step == self.step:
+                raise StepAbandoned
+            case _:
+                self._commands.append(message)
+
+    # --- reports ----------------------------------------------------------------------------
+
+    def _run_fault(self, fault: _Fault) -> None:
+        """A fault leaves the job's own partition as it was: the next quantum pays no switch."""
+        start_us = self._port.now_us()
+        end_us = start_us + fault.duration_us
+        epoch = self._read_lease().epoch
+        self._begin(_Quantum(QuantumKind.FAULT, 0, start_us, end_us, fault.sms, epoch))
+        assert self._quantum is not None
+        self._end(self._quantum, start_us, held=True)
+
+    def _begin(self, quantum: _Quantum) -> None:
+        self._quantum = quantum
+        self._port.send(
+            QuantumBegun(
+                self.step,
+                quantum.kind,
+                quantum.block,
+                quantum.start_us,
+                quantum.modelled_end_us,
+                quantum.sms,
+                quantum.lease_epoch,
+            )
+        )
+
+    def _end(self, quantum: _Quantum, real_end_us: int, held: bool = False) -> None:
+        end_us = real_end_us
+        if held or self._pace.held:
+            self._port.hold_until(quantum.modelled_end_us)
+            end_us = max(quantum.modelled_end_us, real_end_us)
+        self._quantum = None
+        self._port.send(
+            QuantumEnded(
+                self.step,
+                quantum.kind,
+                quantum.block,
+                quantum.start_us,
+                end_us,
+                quantum.modelled_end_us,
+                real_end_us - quantum.start_us,
+                quantum.sms,
+                quantum.lease_epoch,
+            )
+        )

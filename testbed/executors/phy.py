@@ -1,0 +1,137 @@
+"""The PHY's executor: each task's real work from its start on, then the hold to its end.
+
+Holds of several tasks overlap, as tasks do on a GPU; the real work is serial, as one core is. It is
+done in stages: of the tasks that have begun, the one whose hold ends first gets the next stage, so
+that a small downlink slot need not wait for a large decode.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from protocols.errors import ProtocolError
+from protocols.messages import UPLINK, Message
+from protocols.work import ExecutorStop, PhyTask, PhyTaskDone
+from testbed.executors.config import PhyConfig
+from testbed.executors.device import make_pace, open_device
+from testbed.executors.link import Port
+from testbed.executors.pace import Pace
+from testbed.executors.phy_slot import SlotWork
+
+_WARM_PASSES = 5
+_DONE = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    task: PhyTask
+    woken_us: int
+    stages: Iterator[None]
+
+
+class PhyLoop:
+    """Orders tasks and holds in emulated time; torch-free but for ``work``.
+
+    ``woken_us`` of a task is when the loop found that its start had come; what it then waited for
+    another task's real work shows in ``real_end_us``.
+    """
+
+    def __init__(self, port: Port, work: Callable[[PhyTask], Iterator[None]], pace: Pace) -> None:
+        """``work``: the stages of a task's real work, done as they are asked for."""
+        self._port = port
+        self._work = work
+        self._pace = pace
+        self._arrivals = 0
+        self._latest: dict[int, int] = {}
+        self._pending: list[tuple[int, int, PhyTask]] = []
+        self._due: list[tuple[int, int, _Due]] = []
+        self._holds: list[tuple[int, int, PhyTaskDone]] = []
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve tasks until ExecutorStop; then those whose real work is done are held to the end.
+
+        Tasks that have not begun by then are dropped.
+        """
+        while not self._stopping:
+            now_us = self._port.now_us()
+            self._report_ended(now_us)
+            self._wake_due(now_us)
+            self._take(self._port.receive(now_us if self._due else self._next_us()))
+            if self._due and not self._stopping:
+                self._advance()
+        while self._holds:
+            self._port.hold_until(self._holds[0][0])
+            self._report_ended(self._port.now_us())
+
+    def _next_us(self) -> int | None:
+        return min((queue[0][0] for queue in (self._pending, self._holds) if queue), default=None)
+
+    def _take(self, message: Message | None) -> None:
+        """Read everything that has arrived."""
+        while message is not None and not self._stopping:
+            match message:
+                case PhyTask():
+                    self._arrivals += 1
+                    # A second hand-over before the start replaces the first.
+                    self._latest[message.task] = self._arrivals
+                    heapq.heappush(self._pending, (message.start_us, self._arrivals, message))
+                case ExecutorStop():
+                    self._stopping = True
+                case _:
+                    name = type(message).__name__
+                    raise ProtocolError("unexpected-message", f"PHY has no use for {name}")
+            message = self._port.receive(self._port.now_us())
+
+    def _wake_due(self, now_us: int) -> None:
+        while self._pending and self._pending[0][0] <= now_us:
+            _, arrival, task = heapq.heappop(self._pending)
+            if self._latest.get(task.task) == arrival:
+                del self._latest[task.task]
+                due = _Due(task, now_us, self._work(task))
+                heapq.heappush(self._due, (task.end_us, arrival, due))
+
+    def _advance(self) -> None:
+        """One stage of the task whose hold ends first."""
+        due = self._due[0][2]
+        if next(due.stages, _DONE) is not _DONE:
+            return
+        heapq.heappop(self._due)
+        self._pace.settle()
+        task = due.task
+        real_end_us = self._port.now_us()
+        end_us = max(task.end_us, real_end_us) if self._pace.held else real_end_us
+        done = PhyTaskDone(task.task, due.woken_us, real_end_us, end_us)
+        heapq.heappush(self._holds, (end_us, task.task, done))
+
+    def _report_ended(self, now_us: int) -> None:
+        while self._holds and self._holds[0][0] <= now_us:
+            self._port.send(heapq.heappop(self._holds)[2])
+
+
+class PhyExecutor:
+    """PHY work of one gNB; warm when made. Raises DeviceError."""
+
+    def __init__(self, config: PhyConfig) -> None:
+        self.config = config
+        self._pace = make_pace(config)
+        self._work = SlotWork(config, open_device(config))
+        self._wall_us = {
+            name: self._work.measure_wall_us(direction, self._pace.settle, _WARM_PASSES)
+            for name, direction in (("uplink", UPLINK), ("downlink", 1 - UPLINK))
+        }
+
+    def facts(self) -> dict[str, object]:
+        """Wall time of the largest task of each direction."""
+        return {
+            "largest_uplink_wall_us": self._wall_us["uplink"],
+            "largest_downlink_wall_us": self._wall_us["downlink"],
+            "device": self.config.device,
+            "pace": self.config.pace,
+        }
+
+    def run(self, link: Port) -> None:
+        """Serve tasks until ExecutorStop."""
+        PhyLoop(link, self._work.stages, self._pace).run()

@@ -1,0 +1,203 @@
+"""The RAN's side of a GPU's timeline: reservations of PHY tasks, and what they leave spare.
+
+Owns which SMs a PHY task is planned to have and when. Training never enters here: the RAN is
+placed first, and leases are cut from what is left (``spare_windows``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from testbed.gpu.cost import UPLINK, PhyDemand, Segment, finish_us
+from testbed.gpu.gate import Window
+from testbed.gpu.profile import GpuProfile
+from testbed.gpu.sharing import Sharer
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """One PHY task: a cell, an air slot and a direction."""
+
+    cell: int
+    air_slot: int
+    direction: int
+
+    @property
+    def uplink(self) -> bool:
+        """Whether it is an uplink decode."""
+        return self.direction == UPLINK
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """A task that may begin at ``ready_us``."""
+
+    key: TaskKey
+    ready_us: int
+    deadline_us: int
+    demand: PhyDemand
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """SMs of one task over time: ``steps`` (from_us, sms), the last one until ``end_us``."""
+
+    request: TaskRequest
+    steps: tuple[tuple[int, int], ...]
+    end_us: int
+
+    @property
+    def start_us(self) -> int:
+        """When it first has SMs."""
+        return next(from_us for from_us, sms in self.steps if sms > 0)
+
+    @property
+    def first_sms(self) -> int:
+        """SMs with which it begins."""
+        return next(sms for _, sms in self.steps if sms > 0)
+
+    def pieces(self) -> list[tuple[int, int, int]]:
+        """(from_us, to_us, sms), ascending, without gaps."""
+        bounds = [*self.steps, (self.end_us, 0)]
+        return [(left[0], right[0], left[1]) for left, right in pairwise(bounds)]
+
+
+class RanTimeline:
+    """Reservations of one GPU. A later plan never changes an earlier reservation."""
+
+    def __init__(self, gpu: GpuProfile, other_bandwidth_permille: int = 0) -> None:
+        """``other_bandwidth_permille``: share that training may use beside a decode."""
+        self._gpu = gpu
+        self._other_permille = other_bandwidth_permille
+        self._reservations: list[Reservation] = []
+
+    def reservations(self) -> Sequence[Reservation]:
+        """All reservations that were not dropped, in the order in which they were made."""
+        return self._reservations
+
+    def drop_before(self, now_us: int) -> None:
+        """Forget reservations that ended at or before ``now_us``."""
+        if any(item.end_us <= now_us for item in self._reservations):
+            self._reservations = [item for item in self._reservations if item.end_us > now_us]
+
+    def replace(self, old: Reservation, new: Reservation) -> None:
+        """Put ``new`` in the place of ``old``: the task will run otherwise than it was planned."""
+        self._reservations = [new if item is old else item for item in self._reservations]
+
+    def reserve(self, requests: Iterable[TaskRequest]) -> list[Reservation]:
+        """Place tasks; those that become ready together share what is free (``sharing``)."""
+        ordered = sorted(requests, key=_order)
+        placed: list[Reservation] = []
+        for ready_us, group in groupby(ordered, key=lambda request: request.ready_us):
+            members = list(group)
+            used = self.ran_steps(ready_us, None, uplink=None)
+            decoding = self.ran_steps(ready_us, None, uplink=True)
+            sharer = Sharer(self._gpu, self._other_permille, used, decoding)
+            shares = sharer.share(
+                ready_us, [(request.demand, request.key.uplink) for request in members]
+            )
+            for request, steps in zip(members, shares, strict=True):
+                segments = [Segment(at, sms, self._other_permille) for at, sms in steps]
+                end_us = finish_us(self._gpu, request.demand, segments)
+                kept = tuple(step for step in steps if step[0] < end_us)
+                placed.append(Reservation(request, kept, end_us))
+            self._reservations += placed[len(placed) - len(members) :]
+        return placed
+
+    def ran_sms_within(self, start_us: int, end_us: int) -> int:
+        """The RAN's largest SM count in [start_us, end_us)."""
+        return max((sms for _, _, sms in self.ran_steps(start_us, end_us)), default=0)
+
+    def ran_steps(
+        self,
+        start_us: int,
+        end_us: int | None,
+        uplink: bool | None = None,
+        without: Reservation | None = None,
+    ) -> list[tuple[int, int, int]]:
+        """(from_us, to_us, SMs of the RAN) covering [start_us, end_us), ascending.
+
+        ``end_us`` None: until the last reservation ends. ``uplink``: of uplink decodes only.
+        ``without``: a reservation to leave out.
+        """
+        pieces = [
+            piece
+            for item in self._reservations
+            if item is not without
+            and item.end_us > start_us
+            and (uplink is None or item.request.key.uplink == uplink)
+            for piece in item.pieces()
+            if piece[2] > 0 and piece[1] > start_us
+        ]
+        if end_us is None:
+            end_us = max((piece[1] for piece in pieces), default=start_us)
+        if end_us <= start_us:
+            return []
+        deltas: dict[int, int] = {start_us: 0}
+        for from_us, to_us, sms in pieces:
+            if from_us < end_us:
+                first = max(from_us, start_us)
+                deltas[first] = deltas.get(first, 0) + sms
+                if to_us < end_us:
+                    deltas[to_us] = deltas.get(to_us, 0) - sms
+        times = sorted(deltas)
+        steps: list[tuple[int, int, int]] = []
+        sms = 0
+        for time_us, until_us in pairwise([*times, end_us]):
+            sms += deltas[time_us]
+            if steps and steps[-1][2] == sms:
+                steps[-1] = (steps[-1][0], until_us, sms)
+            else:
+                steps.append((time_us, until_us, sms))
+        return steps
+
+    def spare_windows(self, start_us: int, end_us: int) -> tuple[Window, ...]:
+        """Grantable SMs over time in [start_us, end_us): the whole GPU less the RAN, rounded down
+        to the partition step. Windows of no SMs are left out."""
+        windows: list[Window] = []
+        for from_us, to_us, ran_sms in self.ran_steps(start_us, end_us):
+            sms = self._gpu.round_down(max(0, self._gpu.sms - ran_sms))
+            if sms == 0:
+                continue
+            if windows and windows[-1].end_us == from_us and windows[-1].sms == sms:
+                windows[-1] = Window(windows[-1].start_us, to_us, sms)
+            else:
+                windows.append(Window(from_us, to_us, sms))
+        return tuple(windows)
+
+
+def _order(request: TaskRequest) -> tuple[int, int, int, int]:
+    key = request.key
+    return (request.ready_us, request.deadline_us, key.cell, key.air_slot)
+
+
+def held_steps(
+    gpu: GpuProfile,
+    reservation: Reservation,
+    ran_beside: Sequence[tuple[int, int, int]],
+    held: Sequence[tuple[int, int]],
+) -> list[tuple[int, int]]:
+    """The SMs that a task really gets while quanta still hold some: (from_us, sms).
+
+    ``ran_beside``: the other tasks' SMs as ``ran_steps`` gives them. ``held``: (end_us, sms) of
+    quanta that still run. The task has its reserved SMs as far as the GPU has them left, takes the
+    rest as the quanta end ("at the next block boundary"), and keeps its last count to its end.
+    """
+    late = sorted((end_us, sms) for end_us, sms in held if end_us > reservation.start_us)
+    times = {from_us for from_us, _ in reservation.steps}
+    times.update(end_us for end_us, _ in late)
+    if not late:
+        return list(reservation.steps)
+    for from_us, to_us, _ in ran_beside:
+        times.update((from_us, to_us))
+    steps: list[tuple[int, int]] = []
+    for time_us in sorted(time for time in times if time >= reservation.steps[0][0]):
+        wanted = [sms for from_us, sms in reservation.steps if from_us <= time_us][-1]
+        holding = sum(sms for end_us, sms in late if end_us > time_us)
+        beside = next((sms for start, to, sms in ran_beside if start <= time_us < to), 0)
+        sms = max(0, min(wanted, gpu.sms - beside - holding))
+        if not steps or steps[-1][1] != sms:
+            steps.append((time_us, sms))
+    return steps

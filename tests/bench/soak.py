@@ -1,0 +1,94 @@
+"""Soak: deaths and interruptions at random times, again and again. JSON; exit 1 if one went wrong.
+
+Each round starts a run, ends it in one of the ways below after a random while, and checks that
+within two seconds no process, socket or shared memory is left, that decoys with similar names
+live, and that the run directory still gives a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, ".")
+sys.path.insert(0, "tests")
+
+from harness import ROOT, LiveRun, decoys, live_run, shared_memory, small_topology
+
+WAYS = (
+    "kill north.pretrain.trainer",
+    "kill north.pretrain.trainer/executor",
+    "kill north.g1.phy",
+    "kill north.g1.phy/executor",
+    "kill launcher",
+    "interrupt once",
+    "interrupt twice",
+)
+
+
+def _end(run: LiveRun, way: str) -> int:
+    """Do it, and return the exit status that is expected."""
+    verb, target = way.split(" ", 1)
+    if verb == "interrupt":
+        for _ in range(1 if target == "once" else 2):
+            run.process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        return 130
+    os.kill(run.pids()[target], signal.SIGKILL)
+    return -9 if target == "launcher" else 1
+
+
+def _round(number: int, way: str, wait_s: float, folder: Path) -> dict[str, object]:
+    topology = small_topology(folder / f"{number}.toml", ("north", "south"), 3_000_000)
+    before = shared_memory()
+    problems: list[str] = []
+    with decoys() as others, live_run(topology, folder / f"run{number}") as run:
+        run.wait_running()
+        time.sleep(wait_s)
+        expected = _end(run, way)
+        status = run.finish(90)
+        if status != expected:
+            problems.append(f"exit status {status}, not {expected}")
+        problems += [f"left: {left}" for left in run.leftovers()]
+        problems += [f"decoy {p.pid} died" for p in others if p.poll() is not None]
+        report = subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), "report", str(run.run_dir)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if report.returncode != 0:
+            problems.append(f"report: {report.stderr.strip()[-300:]}")
+    problems += [f"left in /dev/shm: {name}" for name in shared_memory() - before]
+    return {"round": number, "way": way, "after_s": round(wait_s, 2), "problems": problems}
+
+
+def main() -> int:
+    """Run the rounds; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    draw = random.Random(given.seed)
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.rounds):
+            way = WAYS[number % len(WAYS)]
+            result = _round(number, way, draw.uniform(0.0, 6.0), Path(folder))
+            bad += bool(result["problems"])
+            print(json.dumps(result), flush=True)
+    print(json.dumps({"bench": "soak", "rounds": given.rounds, "failed": bad}))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""What a user sees when something dies, and that nothing of the run survives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from harness import live_run, small_topology
+
+pytestmark = pytest.mark.live
+
+
+def test_a_dead_trainer_ends_the_run_by_name_beside_a_run_that_goes_on(tmp_path: Path) -> None:
+    """Two runs side by side: SIGKILL of one run's trainer is that run's matter alone."""
+    dying = small_topology(tmp_path / "dying.toml", measured_us=2_000_000)
+    lasting = small_topology(tmp_path / "lasting.toml", measured_us=200_000)
+    with live_run(dying, tmp_path / "a") as a, live_run(lasting, tmp_path / "b") as b:
+        a.wait_running()
+        os.kill(a.pids()["north.pretrain.trainer"], signal.SIGKILL)
+        assert a.finish(30) == 1
+        assert a.leftovers() == []
+        last = a.text().rstrip().splitlines()
+        failure = next(line for line in last if line.startswith("error: the run failed"))
+        assert "north.pretrain.trainer (trainer) was killed by signal 9 (SIGKILL)" in failure
+        assert last[-1].strip() == f"next: python run.py report {tmp_path / 'a'}"
+        assert b.finish() == 0, b.text()
+        assert b.leftovers() == []
+    outcome = json.loads((tmp_path / "a" / "manifest.json").read_text())["outcome"]
+    assert outcome["status"] == "failed"
+
+
+def test_a_dead_executor_is_named_with_its_node(tmp_path: Path) -> None:
+    topology = small_topology(tmp_path / "t.toml", measured_us=2_000_000)
+    with live_run(topology, tmp_path / "run") as run:
+        run.wait_running()
+        os.kill(run.pids()["north.g1.phy/executor"], signal.SIGKILL)
+        assert run.finish(30) == 1
+        assert run.leftovers() == []
+        assert "north.g1.phy (gnb_phy): NodeFailed: its phy executor (pid" in run.text()
+
+
+def test_a_dead_launcher_takes_everything_with_it(tmp_path: Path) -> None:
+    topology = small_topology(tmp_path / "t.toml", measured_us=2_000_000)
+    with live_run(topology, tmp_path / "run", state=tmp_path / "state") as run:
+        run.wait_running()
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait(5)
+        assert run.leftovers() == []
+        assert (tmp_path / "run" / "spool.bin").stat().st_size > 0
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_control_c_leaves_a_valid_run(tmp_path: Path, times: int) -> None:
+    topology = small_topology(tmp_path / "t.toml", measured_us=2_000_000)
+    with live_run(topology, tmp_path / "run") as run:
+        run.wait_running()
+        for _ in range(times):
+            run.process.send_signal(signal.SIGINT)
+        assert run.finish(60) == 130
+        assert run.leftovers() == []
+    outcome = json.loads((tmp_path / "run" / "manifest.json").read_text())["outcome"]
+    assert outcome["status"] == "interrupted"
+    assert (tmp_path / "run" / "summary.json").is_file()
