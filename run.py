@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
 
 class RanloomGroup(click.Group):
-    """Named errors become one message on standard error and exit status 2, never a traceback."""
+    """Named errors become one message on standard error, never a traceback: exit status 1 where a
+    run has failed, 2 where its input is wrong."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb."""
         try:
             return super().invoke(ctx)
         except RanloomError as error:
+            from testbed.errors import NodeFailed
+
             click.echo(f"error: {error}", err=True)
-            sys.exit(2)
+            sys.exit(1 if isinstance(error, NodeFailed) else 2)
 
 
 def topology_options(command: Any) -> Any:

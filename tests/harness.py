@@ -180,6 +180,17 @@ def live_run(
                 os.kill(pid, signal.SIGKILL)
 
 
+def run_cli(*arguments: str, limit_s: float = 90.0) -> subprocess.CompletedProcess[str]:
+    """One verb of run.py, as a user types it."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+
+
 @contextmanager
 def decoys() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that are named like a run's but are none of it; they must be left alone."""

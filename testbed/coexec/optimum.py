@@ -22,7 +22,11 @@ DP_JOBS = 14
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The least price and its groups (indices of jobs); ``proven``: no time limit was hit."""
+    """The least price and its groups (indices of jobs).
+
+    ``proven``: no time limit was hit, and every job rolls out on one node: pins of wider jobs are
+    tried least loaded first only, so that a group may exist on fewer nodes.
+    """
 
     usd_per_hour: float
     groups: tuple[tuple[int, ...], ...]
@@ -123,4 +127,5 @@ def cheapest_partition(
         proven = True
     else:
         usd, chosen, proven = partition_by_milp(len(jobs), weighted, limit_s)
+    proven = proven and all(job.rollout_nodes == 1 for job in jobs)
     return Optimum(usd, tuple(weighted[p][0] for p in chosen), proven)

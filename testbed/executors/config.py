@@ -63,8 +63,9 @@ class PhyConfig(ComputeConfig):
     n_prb: Annotated[int, Field(ge=1, le=275)] = 273
     layers: Annotated[int, Field(ge=1, le=12)] = 2
     code_blocks: PositiveInt = 60
-    prb_stride: PositiveInt = 1
-    """Real work is done for one of so many PRBs: a CPU core is no GPU, and has the same deadline."""
+    stride: PositiveInt = 1
+    """Real work is done for one of so many PRBs and decoder passes: a CPU core is no GPU, and has
+    the same time."""
 
 
 class ProxyConfig(_Strict):

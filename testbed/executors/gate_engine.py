@@ -68,6 +68,7 @@ class GateEngine:
         self._quantum: _Quantum | None = None
         self._faults: list[_Fault] = []
         self._commands: deque[Message] = deque()
+        self._unsent: QuantumEnded | None = None
 
     # --- quanta -----------------------------------------------------------------------------
 
@@ -93,6 +94,13 @@ class GateEngine:
             quantum.kind, quantum.block, max(0, real_end_us - quantum.modelled_end_us)
         )
         self._end(quantum, real_end_us)
+
+    def flush(self) -> None:
+        """Report the last quantum's end, if it waits for the next one's begin: two reports that
+        follow each other at once cost the host one wake-up."""
+        if self._unsent is not None:
+            ended, self._unsent = self._unsent, None
+            self._port.send(ended)
 
     # --- waiting ----------------------------------------------------------------------------
 
@@ -144,6 +152,8 @@ class GateEngine:
         limit_us = until_us
         if fault is not None:
             limit_us = fault.at_us if until_us is None else min(until_us, fault.at_us)
+        if limit_us is None or limit_us > self._port.now_us():
+            self.flush()
         message = self._port.receive(limit_us)
         if message is not None:
             self._handle(message)
@@ -179,6 +189,7 @@ class GateEngine:
 
     def _begin(self, quantum: _Quantum) -> None:
         self._quantum = quantum
+        self.flush()
         self._port.send(
             QuantumBegun(
                 self.step,
@@ -197,16 +208,14 @@ class GateEngine:
             self._port.hold_until(quantum.modelled_end_us)
             end_us = max(quantum.modelled_end_us, real_end_us)
         self._quantum = None
-        self._port.send(
-            QuantumEnded(
-                self.step,
-                quantum.kind,
-                quantum.block,
-                quantum.start_us,
-                end_us,
-                quantum.modelled_end_us,
-                real_end_us - quantum.start_us,
-                quantum.sms,
-                quantum.lease_epoch,
-            )
+        self._unsent = QuantumEnded(
+            self.step,
+            quantum.kind,
+            quantum.block,
+            quantum.start_us,
+            end_us,
+            quantum.modelled_end_us,
+            real_end_us - quantum.start_us,
+            quantum.sms,
+            quantum.lease_epoch,
         )

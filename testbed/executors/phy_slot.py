@@ -137,8 +137,8 @@ class SlotWork:
         yield from self._decode(task.code_blocks, task.decode_iterations)
 
     def _decode(self, code_blocks: int, decode_iterations: int) -> Iterator[None]:
-        """Every block gets the mean number of iterations, rounded up."""
-        iterations = math.ceil(decode_iterations / max(1, code_blocks))
+        """Every block gets the mean number of iterations, one of ``stride``, rounded up."""
+        iterations = math.ceil(decode_iterations / max(1, code_blocks) / self._config.stride)
         bits = len(self._llr) // _BLOCKS_AT_ONCE
         for first in range(0, code_blocks, _BLOCKS_AT_ONCE):
             blocks = min(_BLOCKS_AT_ONCE, code_blocks - first)
@@ -164,7 +164,7 @@ class SlotWork:
 
     def _real_prb(self, task: PhyTask) -> int:
         """PRBs that the real work is done for."""
-        return -(-task.n_prb // self._config.prb_stride)
+        return -(-task.n_prb // self._config.stride)
 
     @staticmethod
     def _order(task: PhyTask, layers: int) -> int:

@@ -118,7 +118,7 @@ class TrainerExecutor:
         match command:
             case ComputeStep():
                 self._open_step(gate, command.step)
-                self._abandonable(gate, lambda: self._compute(link, cursor, command))
+                self._abandonable(gate, lambda: self._compute(link, gate, cursor, command))
             case RunSync():
                 self._require(command.step)
                 self._abandonable(gate, lambda: self._synchronise(link, gate, command))
@@ -155,7 +155,9 @@ class TrainerExecutor:
         finally:
             gate.abandonable = False
 
-    def _compute(self, link: Port, cursor: QuantumCursor, command: ComputeStep) -> None:
+    def _compute(
+        self, link: Port, gate: GateEngine, cursor: QuantumCursor, command: ComputeStep
+    ) -> None:
         for sample in command.samples:
             try:
                 loss, tokens = self._micro_batch(sample, cursor)
@@ -163,6 +165,7 @@ class TrainerExecutor:
                 cursor.abort()
             self.state.tokens += tokens
             micronats = round(1e6 * loss / tokens)
+            gate.flush()
             link.send(SampleComputed(command.epoch, command.step, sample, tokens, micronats))
         link.send(StepComputed(command.epoch, command.step))
 
@@ -194,6 +197,7 @@ class TrainerExecutor:
         if ok:
             self._follow_ring(gate, command, start_us)
             self._synchronised = command.step
+        gate.flush()
         link.send(SyncEnded(command.epoch, command.step, ok, tokens, real_us, reason))
 
     def _follow_ring(self, gate: GateEngine, command: RunSync, start_us: int) -> None:

@@ -2,7 +2,7 @@
 
 A quantum is one block of the declared model: its forward or backward pass, one chunk of the head
 (output projection and loss, both directions; chunked over tokens, as fused implementations do, so
-that no chunk is longer than a block's backward pass), or one block's share of the optimiser.
+that no chunk computes more than a block's backward pass), or one block's share of the optimiser.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ class Sharer:
 
     def _distribute(self, now_us: int, active: Sequence[_Run]) -> list[int]:
         free = self._gpu.sms - _at(self._used, now_us)
-        decode_free = self._gpu.phy.ran_sm_cap - _at(self._decoding, now_us)
+        cap = max(self._gpu.phy.ran_sm_cap, self._gpu.min_sms)
+        decode_free = cap - _at(self._decoding, now_us)
         counts = [0] * len(active)
 
         def give(index: int, sms: int) -> bool:

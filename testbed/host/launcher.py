@@ -289,6 +289,8 @@ class Launcher:
                 if node is None:
                     raise ProtocolError("unknown-peer", "this run has no such node")
                 self._on_message(node, message)
+            except ValueError as error:  # a JSON document that is none
+                self._refuse(delivery.source, node, ProtocolError("bad-document", str(error)))
             except ProtocolError as error:
                 self._refuse(delivery.source, node, error)
         if len(deliveries) == 256:
@@ -367,6 +369,7 @@ class Launcher:
         self._liveness.forget(node)
         if not member.stopping:
             kind = member.plan.kind
+            self._broadcast_status(node, "lost", describe_exit(code))
             self._fail(NodeFailed(f"{node} ({kind}) {describe_exit(code)}"), node)
         self._changed.set()
 

@@ -53,6 +53,7 @@ from protocols.messages import (
     Message,
     PeerStatus,
     Ready,
+    Refused,
     Start,
     Stats,
     Stop,
@@ -77,6 +78,8 @@ log = logging.getLogger("ranloom.node")
 _FLUSH_MS = 50
 _ROWS_FLUSH_MS = 1000
 _LAST_ROWS_S = 1.0
+READY_CHARACTERS = 2000
+"""Room for READY's detail; facts of an executor that do not fit are left out."""
 _CONFIG_LIMIT_S = 600.0
 """For CONFIG: longer than any start that the launcher allows; it knows better, and ends us."""
 
@@ -194,7 +197,10 @@ class NodeProcess:
             "executor": json.loads(facts) if facts else None,
             "executor_pid": self._executor.pid if self._executor else None,
         }
-        return json.dumps(detail)[:2000]
+        text = json.dumps(detail)
+        if len(text) > READY_CHARACTERS:
+            text = json.dumps(detail | {"executor": None})
+        return text
 
     # --- inputs ---------------------------------------------------------------------------------
 
@@ -252,6 +258,8 @@ class NodeProcess:
                 self._feed(Injected(fault, at_us, numbers))
             case Drain(reason=reason):
                 self._feed(DrainRequested(reason))
+            case Refused(code=code, reason=reason):
+                self._fail(NodeFailed(f"the launcher refused it ({code}): {reason}"))
             case Stop(reason=reason) if not self._stopped.done():
                 self._stopped.set_result(reason)
 

@@ -125,7 +125,7 @@ def find_run(run: str) -> Path:
     path = Path(run)
     if (path / LEDGER).is_file():
         return path.absolute()
-    known = {entry.stem: json.loads(entry.read_text()) for entry in _entries()}
+    known = {entry.stem: facts for entry in _entries() if (facts := _facts(entry))}
     matches = [
         Path(facts["run_dir"]) for stem, facts in known.items() if run in (stem, facts["name"])
     ]
@@ -165,7 +165,7 @@ def clean_up(run_dir: Path) -> list[str]:
             (os.killpg if entry["what"] == "node" else os.kill)(entry["pid"], signal.SIGKILL)
             done.append(f"killed {entry['node']} (pid {entry['pid']})")
     for registered in _entries():
-        if json.loads(registered.read_text())["run_dir"] == str(run_dir):
+        if _facts(registered).get("run_dir") == str(run_dir):
             registered.unlink(missing_ok=True)
     return done
 
@@ -174,12 +174,21 @@ def clean_up_dead_runs() -> list[str]:
     """``clean_up`` for every run of the registry whose launcher is gone."""
     done = []
     for entry in _entries():
-        run_dir = Path(json.loads(entry.read_text())["run_dir"])
+        run_dir = Path(_facts(entry).get("run_dir", ""))
         try:
             done += clean_up(run_dir)
         except RanloomError:
             entry.unlink(missing_ok=True)  # its directory is gone, and the ledger with it
     return done
+
+
+def _facts(entry: Path) -> dict[str, str]:
+    """What a registry file says; nothing where it is torn or gone."""
+    try:
+        found = json.loads(entry.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _entries() -> list[Path]:

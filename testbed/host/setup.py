@@ -17,9 +17,10 @@ _SLOT_CLOCK, _PHY_WORK, _GPU, _TRAINING = 40, 30, 20, 10
 """SCHED_FIFO priorities. A MAC's slot is short and all else waits for it; PHY's work comes next;
 what only reacts to messages comes last."""
 
-_ANTENNAS, _PRB_STRIDE = 2, 8
-"""Antennas of the PHY's real work, and of how many PRBs it takes one: what a CPU core can do within
-the time of a GPU at the usual time scales. The modelled time depends on neither."""
+_ANTENNAS, _STRIDE = 2, 8
+"""Antennas of the PHY's real work, and of how many PRBs and decoder passes it takes one: what a CPU
+core can do within the time of a GPU at the usual time scales. The modelled time depends on
+neither."""
 
 SCHEDULING = {
     "gnb_mac": Scheduling(policy="fifo", priority=_SLOT_CLOCK),
@@ -52,7 +53,7 @@ def executor_of(birth: Birth) -> tuple[str, str] | None:
             n_prb=max(cell.n_prb for cell in view.cells_of_gnb),
             layers=max(max(cell.ul_layers, cell.dl_layers) for cell in view.cells_of_gnb),
             antennas=_ANTENNAS,
-            prb_stride=_PRB_STRIDE,
+            stride=_STRIDE,
             code_blocks=80,
         )
         return "phy", config.model_dump_json()

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness import live_run, small_topology
+from harness import live_run, run_cli, small_topology
 
 pytestmark = pytest.mark.live
 
@@ -46,10 +46,15 @@ def test_a_dead_launcher_takes_everything_with_it(tmp_path: Path) -> None:
     topology = small_topology(tmp_path / "t.toml", measured_us=2_000_000)
     with live_run(topology, tmp_path / "run", state=tmp_path / "state") as run:
         run.wait_running()
+        spool = tmp_path / "run" / "spool.bin"
+        run.wait_until(lambda: spool.stat().st_size > 0, "the first rows", 30)
         os.kill(run.process.pid, signal.SIGKILL)
         run.process.wait(5)
         assert run.leftovers() == []
-        assert (tmp_path / "run" / "spool.bin").stat().st_size > 0
+    ended = run_cli("down", str(tmp_path / "run"))
+    assert (ended.returncode, "nothing is left of this run" in ended.stdout) == (0, True)
+    report = run_cli("report", str(tmp_path / "run"))
+    assert report.returncode == 0, report.stderr
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgpack
 import pytest
 import zmq
-from harness import ROOT, decoys, live_run, shared_memory, small_topology
+from harness import decoys, live_run, run_cli, shared_memory, small_topology
 
 from protocols.codec import decode, encode
 from protocols.messages import Drained, Refused
@@ -60,7 +58,7 @@ def test_two_sites_train_one_model_and_leave_nothing(tmp_path: Path) -> None:
         assert all(isinstance(answer, Refused) for answer in answers)
         codes = [answer.code for answer in answers if isinstance(answer, Refused)]
         assert codes == [
-            "bad-header",
+            "not-msgpack",
             "too-large",
             "wrong-version",
             "wrong-fields",
@@ -78,17 +76,11 @@ def test_two_sites_train_one_model_and_leave_nothing(tmp_path: Path) -> None:
     assert samples["lost"] == 0
     assert samples["duplicated"] == 0
     assert samples["committed"] >= 4
-    assert summary["run"]["status"] == "done"
+    assert summary["run"]["outcome"]["status"] == "done"
     manifest = json.loads((run.run_dir / "manifest.json").read_text())
     assert manifest["messages"]["rejected"]["wrong-version"] == 1
     assert 0 < manifest["memory"]["pss_bytes"] < 2e9
 
-    replayed = subprocess.run(
-        [sys.executable, str(ROOT / "run.py"), "replay", str(run.run_dir)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    replayed = run_cli("replay", str(run.run_dir))
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     assert replayed.stdout.count("same effects") == 10

@@ -15,6 +15,7 @@ class FakePort:
     """Messages arrive at set times; a wait with neither message nor end fails the test."""
 
     def __init__(self, late_us=0):
+        self.flush = lambda: None
         self.now = 0
         self.late_us = late_us
         self.inbox = []
@@ -53,12 +54,14 @@ class FakePort:
         self.now += us
 
     def kinds(self):
+        self.flush()
         return [type(message).__name__ for message in self.sent]
 
     def begun(self):
         return [message for message in self.sent if isinstance(message, QuantumBegun)]
 
     def ended(self):
+        self.flush()
         return [message for message in self.sent if isinstance(message, QuantumEnded)]
 
 
@@ -74,6 +77,7 @@ class Bench:
         self.port = FakePort(late_us)
         self.costs = GateCosts(COSTS, guard_us, switch_us)
         self.gate = GateEngine(self.port, lambda: self.lease, self.costs, pace or Pace())
+        self.port.flush = self.gate.flush
 
     def replace(self, lease):
         def effect():
