@@ -1,9 +1,9 @@
 """Which sets of jobs may share a group, and the cheapest group of each such set.
 
 The building block of re-packing and of the exact optimum (exact where every job rolls out on one
-node: wider jobs are pinned least loaded first, and only the given cyclic order is tried). Feasible means: size, host memory, and
-the SLO of every member under the strict round-robin period. A set is cut early by conditions that
-every larger set inherits: the enumeration goes from long jobs to short ones.
+node: wider jobs are pinned least loaded first, and only the given cyclic order is tried). Feasible
+means: size, host memory, and the SLO of every member under the strict round-robin period. A set is
+cut early by conditions that every larger set inherits: the enumeration goes from long to short.
 """
 
 from __future__ import annotations
