@@ -34,6 +34,7 @@ def gate_overhead_us(seconds: float) -> int:
     for block in range(max(10, int(seconds * 1e6 / _COST_US / 2))):
         gate.open(QuantumKind.FORWARD, block)
         gate.close()
+        gate.flush()
         for _ in range(2):
             message = decode([ours.recv(65536)])[0]
             if isinstance(message, QuantumBegun) and ended_us is not None:
