@@ -2,13 +2,14 @@
 
 Holds of several tasks overlap, as tasks do on a GPU; the real work is serial, as one core is. It is
 done in stages: of the tasks that have begun, the one whose hold ends first gets the next stage, so
-that a small downlink slot need not wait for a large decode.
+that a small downlink slot need not wait for a large decode. Downlink of several cells that begins
+together is one launch, as on a GPU.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from protocols.errors import ProtocolError
@@ -23,10 +24,14 @@ from testbed.executors.phy_slot import SlotWork
 _WARM_PASSES = 5
 _DONE = object()
 
+Work = Callable[[Sequence[PhyTask]], Iterator[None]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    task: PhyTask
+    """Tasks whose real work is done together, and its stages."""
+
+    tasks: tuple[PhyTask, ...]
     woken_us: int
     stages: Iterator[None]
 
@@ -38,8 +43,10 @@ class PhyLoop:
     another task's real work shows in ``real_end_us``.
     """
 
-    def __init__(self, port: Port, work: Callable[[PhyTask], Iterator[None]], pace: Pace) -> None:
-        """``work``: the stages of a task's real work, done as they are asked for."""
+    def __init__(
+        self, port: Port, work: Callable[[Sequence[PhyTask]], Iterator[None]], pace: Pace
+    ) -> None:
+        """``work``: the stages of tasks' real work, done as they are asked for."""
         self._port = port
         self._work = work
         self._pace = pace
@@ -86,12 +93,23 @@ class PhyLoop:
             message = self._port.receive(self._port.now_us())
 
     def _wake_due(self, now_us: int) -> None:
+        together: dict[int, list[PhyTask]] = {}
         while self._pending and self._pending[0][0] <= now_us:
             _, arrival, task = heapq.heappop(self._pending)
-            if self._latest.get(task.task) == arrival:
-                del self._latest[task.task]
-                due = _Due(task, now_us, self._work(task))
-                heapq.heappush(self._due, (task.end_us, arrival, due))
+            if self._latest.get(task.task) != arrival:
+                continue
+            del self._latest[task.task]
+            if task.direction == UPLINK:
+                self._begin((task,), now_us)
+            else:
+                together.setdefault(task.start_us, []).append(task)
+        for tasks in together.values():
+            self._begin(tuple(tasks), now_us)
+
+    def _begin(self, tasks: tuple[PhyTask, ...], now_us: int) -> None:
+        due = _Due(tasks, now_us, self._work(tasks))
+        first_end_us = min(task.end_us for task in tasks)
+        heapq.heappush(self._due, (first_end_us, tasks[0].task, due))
 
     def _advance(self) -> None:
         """One stage of the task whose hold ends first."""
@@ -100,11 +118,11 @@ class PhyLoop:
             return
         heapq.heappop(self._due)
         self._pace.settle()
-        task = due.task
         real_end_us = self._port.now_us()
-        end_us = max(task.end_us, real_end_us) if self._pace.held else real_end_us
-        done = PhyTaskDone(task.task, due.woken_us, real_end_us, end_us)
-        heapq.heappush(self._holds, (end_us, task.task, done))
+        for task in due.tasks:
+            end_us = max(task.end_us, real_end_us) if self._pace.held else real_end_us
+            done = PhyTaskDone(task.task, due.woken_us, real_end_us, end_us)
+            heapq.heappush(self._holds, (end_us, task.task, done))
 
     def _report_ended(self, now_us: int) -> None:
         while self._holds and self._holds[0][0] <= now_us:

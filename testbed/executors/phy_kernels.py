@@ -25,7 +25,7 @@ SUBCARRIERS = 12
 CODE_BLOCK_BITS = 8448
 """Largest LDPC code block, base graph 1 (TS 38.212 5.2.2)."""
 _COMBS = (2, 4, 6, 12)
-_FFT_SIZES = ((34, 512), (68, 1024), (137, 2048))
+_FFT_SIZES = ((8, 128), (17, 256), (34, 512), (68, 1024), (137, 2048))
 _LARGEST_FFT = 4096
 _TINY = 1e-7
 _ALMOST_ONE = 1 - 1e-6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -81,14 +81,27 @@ class SlotWork:
         self._bits = torch.zeros(width * config.layers * len(DATA_SYMBOLS) * 8, device=device)
         self._precoded = noise(SYMBOLS * antennas * width)
 
-    def run(self, task: PhyTask) -> None:
-        """The real work of ``task``. Raises ProtocolError where it is larger than configured."""
-        for _ in self.stages(task):
+    def run(self, *tasks: PhyTask) -> None:
+        """The real work of ``tasks``. Raises ProtocolError where one is larger than configured."""
+        for _ in self.stages(tasks):
             pass
 
     @torch.inference_mode()
-    def stages(self, task: PhyTask) -> Iterator[None]:
-        """The same, in stages of some tenths of a millisecond: done as they are asked for."""
+    def stages(self, tasks: Sequence[PhyTask]) -> Iterator[None]:
+        """The same, in stages of some tenths of a millisecond: done as they are asked for.
+
+        Downlink tasks are done as one, of all their PRBs and code blocks.
+        """
+        for task in tasks:
+            self._check(task)
+        for task in tasks:
+            if task.direction == UPLINK:
+                yield from self._uplink(task)
+        downlink = [task for task in tasks if task.direction != UPLINK]
+        if downlink:
+            self._downlink(downlink)
+
+    def _check(self, task: PhyTask) -> None:
         config = self._config
         if task.n_prb > config.n_prb or task.layers > config.layers:
             raise ProtocolError(
@@ -96,10 +109,6 @@ class SlotWork:
                 f"{task.n_prb} PRBs x {task.layers} layers; this PHY was configured for "
                 f"{config.n_prb} x {config.layers}",
             )
-        if task.direction == UPLINK:
-            yield from self._uplink(task)
-        else:
-            self._downlink(task)
 
     def measure_wall_us(self, direction: int, settle: Callable[[], None], passes: int) -> int:
         """Warm up; the shortest wall time of the largest task of that direction."""
@@ -144,18 +153,24 @@ class SlotWork:
             blocks = min(_BLOCKS_AT_ONCE, code_blocks - first)
             yield from self._decoder.passes(_shaped(self._llr, bits, blocks), iterations)
 
-    def _downlink(self, task: PhyTask) -> None:
+    def _downlink(self, tasks: Sequence[PhyTask]) -> None:
         """Encode, map, precode, transform: few calls, since a small slot has 0.6 ms."""
-        blocks = task.code_blocks
+        blocks = sum(task.code_blocks for task in tasks)
         for first in range(0, blocks, len(self._information)):
             last = min(len(self._information), blocks - first)
             encode(self._information[:last], self._generator, self._parity[:last])
-        n_prb = self._real_prb(task)
+        n_prb = sum(self._real_prb(task) for task in tasks)
         if not n_prb:
             return
-        layers = max(1, task.layers)
+        layers = max(1, *(task.layers for task in tasks))
+        order = self._order(max(tasks, key=lambda task: task.n_prb), layers)
+        while n_prb > 0:  # as many carriers as it takes
+            part = min(n_prb, self._config.n_prb)
+            self._modulate(part, layers, order)
+            n_prb -= part
+
+    def _modulate(self, n_prb: int, layers: int, order: int) -> None:
         width = SUBCARRIERS * n_prb
-        order = self._order(task, layers)
         labels = self._labels[order][: SYMBOLS * layers * width]
         symbols = self._tables[order].index_select(0, labels).view(SYMBOLS, layers, width)
         precoded = _shaped(self._precoded, SYMBOLS, self._config.antennas, width)

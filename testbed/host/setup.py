@@ -17,7 +17,7 @@ _SLOT_CLOCK, _PHY_WORK, _GPU, _TRAINING = 40, 30, 20, 10
 """SCHED_FIFO priorities. A MAC's slot is short and all else waits for it; PHY's work comes next;
 what only reacts to messages comes last."""
 
-_ANTENNAS, _STRIDE = 2, 8
+_ANTENNAS, _STRIDE = 2, 16
 """Antennas of the PHY's real work, and of how many PRBs and decoder passes it takes one: what a CPU
 core can do within the time of a GPU at the usual time scales. The modelled time depends on
 neither."""

@@ -26,8 +26,8 @@ class Bench:
         self._work_us = work_us
         self.loop = PhyLoop(self.port, self._work, pace or Pace())
 
-    def _work(self, task):
-        self.order.append((task.task, self.port.now))
+    def _work(self, tasks):
+        self.order += [(task.task, self.port.now) for task in tasks]
         self.port.works(self._work_us)
         yield from ()
 
@@ -64,7 +64,8 @@ def test_a_small_task_passes_a_large_one_between_its_stages():
     """The large task needs five stages of 30 us from 100 on; the small one, due at 140, has 60."""
     port, order = FakePort(), []
 
-    def work(task):
+    def work(tasks):
+        (task,) = tasks
         for stage in range(5 if task.task == 1 else 1):
             order.append((task.task, stage, port.now))
             port.works(30)
@@ -79,6 +80,14 @@ def test_a_small_task_passes_a_large_one_between_its_stages():
         (1, 0), (1, 1), (2, 0), (1, 2), (1, 3), (1, 4)
     ]  # fmt: skip
     assert [(d.task, d.woken_us, d.end_us) for d in port.sent] == [(2, 160, 200), (1, 100, 900)]
+
+
+def test_downlink_that_begins_together_is_one_launch():
+    bench = Bench(work_us=30)
+    bench.port.at(0, task(1, 100, 160, direction=0))
+    bench.port.at(0, task(2, 100, 300, direction=0))
+    bench.port.at(0, task(3, 100, 500))
+    assert bench.run() == [(1, 100, 130, 160), (2, 100, 130, 300), (3, 100, 160, 500)]
 
 
 def test_overrun_ends_when_the_real_work_does():
