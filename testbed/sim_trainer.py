@@ -117,15 +117,15 @@ class VirtualTrainer:
             self._end(self._running)
             self._running = None
             self._busy_until_us = now_us + self._model.overhead_us
+        if self._faults and self._faults[0].at_us <= now_us:
+            fault = self._faults.pop(0)
+            end_us = now_us + fault.duration_us
+            self._begin(QuantumKind.FAULT, 0, now_us, end_us, fault.sms)
+            return
         if now_us < self._busy_until_us:
             self._wake(self._busy_until_us)
             return
         while self._running is None:
-            if self._faults and self._faults[0].at_us <= now_us:
-                fault = self._faults.pop(0)
-                end_us = now_us + fault.duration_us
-                self._begin(QuantumKind.FAULT, 0, now_us, end_us, fault.sms)
-                return
             operation = self._peek(now_us)
             if operation is None:
                 return
@@ -203,9 +203,9 @@ class VirtualTrainer:
 
     def _sync(self, work: RunSync) -> Iterator[_Operation]:
         tokens = self._book.tokens.get((self._job, work.epoch, work.step), 0)
-        layers = self._model.layers
-        arrivals_us = bucket_arrivals_us(layers, work.ring_us, work.ring_latency_us)
-        for arrival_us, quantum in zip(arrivals_us, optimiser_quanta(layers), strict=True):
+        chunks = self._model.costs.optimiser_chunks
+        arrivals_us = bucket_arrivals_us(chunks, work.ring_us, work.ring_latency_us)
+        for arrival_us, quantum in zip(arrivals_us, optimiser_quanta(chunks), strict=True):
             yield _Hold(arrival_us)
             yield quantum
         yield SyncEnded(work.epoch, work.step, True, tokens, 0, "")

@@ -104,6 +104,8 @@ class TrainerConfig(ComputeConfig):
     head_chunks: PositiveInt = 1
     """Quanta into which the head is cut (see ``testbed.gpu.quanta``); the real head, whole, runs
     in the first, the others are holds."""
+    optimiser_chunks: NonNegativeInt = 0
+    """Quanta of the optimiser, and buckets of the collective; 0: one per declared layer."""
     guard_us: NonNegativeInt = 0
     switch_us: NonNegativeInt = 0
     micro_batch: PositiveInt = 4

@@ -205,9 +205,9 @@ class TrainerExecutor:
 
         The real step is made in the first quantum, and undone if the step is abandoned.
         """
-        layers = self.config.declared_layers
-        arrivals_us = bucket_arrivals_us(layers, command.ring_us, command.ring_latency_us)
-        for (kind, block), arrival_us in zip(optimiser_quanta(layers), arrivals_us, strict=True):
+        chunks = self.config.optimiser_chunks or self.config.declared_layers
+        arrivals_us = bucket_arrivals_us(chunks, command.ring_us, command.ring_latency_us)
+        for (kind, block), arrival_us in zip(optimiser_quanta(chunks), arrivals_us, strict=True):
             if self.config.pace == "emulated":
                 gate.pause_until(start_us + arrival_us)
             gate.open(kind, block)

@@ -2,7 +2,8 @@
 
 A quantum is one block of the declared model: its forward or backward pass, one chunk of the head
 (output projection and loss, both directions; chunked over tokens, as fused implementations do, so
-that no chunk computes more than a block's backward pass), or one block's share of the optimiser.
+that no chunk computes more than a block's backward pass), or one chunk of the optimiser, which
+works element by element and so can be cut as finely.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class QuantumKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuantumCosts:
-    """Duration in us of each kind of quantum on each grantable SM count; chunks of the head.
+    """Duration in us of each kind of quantum on each grantable SM count; numbers of chunks.
 
     ``levels``: SM counts, ascending. ``cost_us[kind][i]``: on ``levels[i]`` SMs.
     """
@@ -36,6 +37,7 @@ class QuantumCosts:
     levels: tuple[int, ...]
     cost_us: tuple[tuple[int, ...], ...]
     head_chunks: int = 1
+    optimiser_chunks: int = 1
 
     def by_level(self, kind: QuantumKind) -> dict[int, int]:
         """SM count -> duration in us."""
@@ -57,16 +59,15 @@ def quantum_costs(
     in equal chunks. Time is the larger
     of compute at ``training_mfu`` of the peak and memory traffic of the weights, plus one launch
     overhead. The optimiser (AdamW, mixed precision) is bound by memory: 30 bytes per weight (read
-    fp32 master, two moments and the gradient; write the first three and the bf16 copy); its
-    quantum is one block's share of all weights. Memory bandwidth is reached with half of the SMs
-    (assumed).
+    fp32 master, two moments and the gradient; write the first three and the bf16 copy), in equal
+    chunks, a multiple of the blocks, none of them longer than a block's backward pass on the whole
+    GPU. Memory bandwidth is reached with half of the SMs (assumed).
     """
     block_flops = 2.0 * model.block_parameters * tokens + 4.0 * tokens * tokens * model.hidden
     head_flops = 6.0 * model.vocab * model.hidden * tokens
     block_bytes = float(model.block_parameters * bytes_per_parameter)
     chunks = max(1, math.ceil(head_flops / (2 * block_flops)))
     head_bytes = 3.0 * model.vocab * model.hidden * bytes_per_parameter / chunks
-    optimiser_bytes = 30.0 * model.parameters / model.layers
 
     def duration_us(flops: float, read_bytes: float, sms: int) -> int:
         compute = flops / (gpu.bf16_tflops * gpu.training_mfu * gpu.speed(sms) * 1e6)
@@ -75,6 +76,10 @@ def quantum_costs(
         return math.ceil(gpu.launch_us + max(compute, memory))
 
     levels = gpu.sm_levels()
+    backward_us = duration_us(2 * block_flops, 2 * block_bytes, levels[-1]) - gpu.launch_us
+    share_us = duration_us(0.0, 30.0 * model.parameters / model.layers, levels[-1]) - gpu.launch_us
+    optimiser_chunks = model.layers * max(1, math.ceil(share_us / backward_us))
+    optimiser_bytes = 30.0 * model.parameters / optimiser_chunks
     work = {
         QuantumKind.FORWARD: (block_flops, block_bytes),
         QuantumKind.HEAD: (head_flops / chunks, head_bytes),
@@ -85,6 +90,7 @@ def quantum_costs(
         levels,
         tuple(tuple(duration_us(*work[kind], sms) for sms in levels) for kind in work),
         chunks,
+        optimiser_chunks,
     )
 
 
@@ -101,7 +107,7 @@ def micro_batch_quanta(layers: int, head_chunks: int) -> Iterator[tuple[QuantumK
         yield QuantumKind.BACKWARD, block
 
 
-def optimiser_quanta(layers: int) -> Iterator[tuple[QuantumKind, int]]:
-    """(kind, declared block) of the optimiser's step."""
-    for block in range(layers):
-        yield QuantumKind.OPTIMISER, block
+def optimiser_quanta(chunks: int) -> Iterator[tuple[QuantumKind, int]]:
+    """(kind, chunk) of the optimiser's step."""
+    for chunk in range(chunks):
+        yield QuantumKind.OPTIMISER, chunk

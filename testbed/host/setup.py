@@ -67,6 +67,7 @@ def executor_of(birth: Birth) -> tuple[str, str] | None:
             job=plan.job,
             declared_layers=model_profile(job.model).layers,
             head_chunks=costs.head_chunks,
+            optimiser_chunks=costs.optimiser_chunks,
             levels=costs.levels,
             cost_us=costs.cost_us,
             guard_us=topology.host.guard_us,
