@@ -16,7 +16,7 @@ pytestmark = pytest.mark.live
 def test_a_dead_trainer_ends_the_run_by_name_beside_a_run_that_goes_on(tmp_path: Path) -> None:
     """Two runs side by side: SIGKILL of one run's trainer is that run's matter alone."""
     dying = small_topology(tmp_path / "dying.toml", measured_us=2_000_000)
-    lasting = small_topology(tmp_path / "lasting.toml", measured_us=200_000)
+    lasting = small_topology(tmp_path / "lasting.toml", measured_us=100_000)
     with live_run(dying, tmp_path / "a") as a, live_run(lasting, tmp_path / "b") as b:
         a.wait_running()
         os.kill(a.pids()["north.pretrain.trainer"], signal.SIGKILL)

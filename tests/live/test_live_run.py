@@ -35,7 +35,7 @@ def _talk(endpoint: str, frames: list[list[bytes]]) -> list[object]:
 
 
 def test_two_sites_train_one_model_and_leave_nothing(tmp_path: Path) -> None:
-    topology = small_topology(tmp_path / "small.toml", ("north", "south"), 400_000)
+    topology = small_topology(tmp_path / "small.toml", ("north", "south"), 200_000)
     before = shared_memory()
     with decoys() as others, live_run(topology, tmp_path / "run") as run:
         run.wait_running()
