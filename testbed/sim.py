@@ -17,7 +17,6 @@ from pathlib import Path
 from nodes.api import (
     CancelTimer,
     Decide,
-    DrainRequested,
     Effect,
     Event,
     Fail,
@@ -277,6 +276,3 @@ class _SimNode:
         self._wakes.discard(at_us)
         assert self._trainer is not None
         self._trainer.advance(self._sim.now_us)
-
-
-__all__ = ["DrainRequested", "SimResult", "Simulator"]

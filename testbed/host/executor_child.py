@@ -47,6 +47,7 @@ class ExecutorChild:
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._stopping = False
+        self._gone = asyncio.Event()
 
     @property
     def pid(self) -> int:
@@ -97,13 +98,12 @@ class ExecutorChild:
             return
         self._stopping = True
         self.send(ExecutorStop())
-        deadline = asyncio.get_running_loop().time() + limit_s
-        while process.poll() is None:
-            if asyncio.get_running_loop().time() > deadline:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                break
-            await asyncio.sleep(0.01)  # the exit may come on the pidfd; this only bounds it
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._gone.wait()
+        except TimeoutError:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
         self._forget()
 
     def _forget(self) -> None:
@@ -132,6 +132,7 @@ class ExecutorChild:
         assert self._process is not None
         code = self._process.poll()
         asyncio.get_running_loop().remove_reader(self._pidfd)
+        self._gone.set()
         if not self._stopping:
             on_exit(f"its {self._kind} executor (pid {self.pid}) {describe_exit(code)}")
 
