@@ -63,6 +63,8 @@ class PhyConfig(ComputeConfig):
     n_prb: Annotated[int, Field(ge=1, le=275)] = 273
     layers: Annotated[int, Field(ge=1, le=12)] = 2
     code_blocks: PositiveInt = 60
+    prime_lead_us: NonNegativeInt = 0
+    """How long before a start a pass of little work warms the caches; 0: never."""
     stride: PositiveInt = 1
     """Real work is done for one of so many PRBs and decoder passes: a CPU core is no GPU, and has
     the same time."""

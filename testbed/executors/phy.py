@@ -44,9 +44,19 @@ class PhyLoop:
     """
 
     def __init__(
-        self, port: Port, work: Callable[[Sequence[PhyTask]], Iterator[None]], pace: Pace
+        self,
+        port: Port,
+        work: Work,
+        pace: Pace,
+        prime: Callable[[], None] | None = None,
+        prime_lead_us: int = 0,
     ) -> None:
-        """``work``: the stages of tasks' real work, done as they are asked for."""
+        """``work``: the stages of tasks' real work, done as they are asked for. ``prime``: called
+        ``prime_lead_us`` before a start while nothing is to do, to bring the code into the caches:
+        after idle milliseconds a first pass takes several times as long as the next ones."""
+        self._prime = prime
+        self._prime_lead_us = prime_lead_us
+        self._primed_us = -1
         self._port = port
         self._work = work
         self._pace = pace
@@ -66,6 +76,8 @@ class PhyLoop:
             now_us = self._port.now_us()
             self._report_ended(now_us)
             self._wake_due(now_us)
+            if self._prime_next(now_us):
+                continue
             self._take(self._port.receive(now_us if self._due else self._next_us()))
             if self._due and not self._stopping:
                 self._advance()
@@ -74,7 +86,21 @@ class PhyLoop:
             self._report_ended(self._port.now_us())
 
     def _next_us(self) -> int | None:
-        return min((queue[0][0] for queue in (self._pending, self._holds) if queue), default=None)
+        times = [queue[0][0] for queue in (self._pending, self._holds) if queue]
+        if self._prime is not None and self._pending and self._pending[0][0] != self._primed_us:
+            times.append(self._pending[0][0] - self._prime_lead_us)
+        return min(times, default=None)
+
+    def _prime_next(self, now_us: int) -> bool:
+        """Prime for the next start if it is near and nothing else is to do; whether it was done."""
+        if self._prime is None or self._due or not self._pending:
+            return False
+        start_us = self._pending[0][0]
+        if start_us == self._primed_us or now_us < start_us - self._prime_lead_us:
+            return False
+        self._primed_us = start_us
+        self._prime()
+        return True
 
     def _take(self, message: Message | None) -> None:
         """Read everything that has arrived."""
@@ -152,4 +178,6 @@ class PhyExecutor:
 
     def run(self, link: Port) -> None:
         """Serve tasks until ExecutorStop."""
-        PhyLoop(link, self._work.stages, self._pace).run()
+        lead_us = self.config.prime_lead_us
+        prime = self._work.prime if lead_us else None
+        PhyLoop(link, self._work.stages, self._pace, prime, lead_us).run()

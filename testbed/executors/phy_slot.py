@@ -101,6 +101,10 @@ class SlotWork:
         if downlink:
             self._downlink(downlink)
 
+    def prime(self) -> None:
+        """One code block of downlink on one PRB: all of its code has run once then."""
+        self.run(PhyTask(0, 1 - UPLINK, 0, 0, 1, 1, 1, 1))
+
     def _check(self, task: PhyTask) -> None:
         config = self._config
         if task.n_prb > config.n_prb or task.layers > config.layers:

@@ -174,7 +174,7 @@ class NodeProcess:
         gc.freeze()
 
     async def _start_executor(self, birth: Birth) -> None:
-        spec = executor_of(birth)
+        spec = executor_of(birth, self._scale_ns)
         if spec is None:
             self._executor_ready.set_result("")
             return

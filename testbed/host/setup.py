@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from testbed.executors.config import (
     PhyConfig,
     ProxyConfig,
@@ -17,6 +19,7 @@ _SLOT_CLOCK, _PHY_WORK, _GPU, _TRAINING = 40, 30, 20, 10
 """SCHED_FIFO priorities. A MAC's slot is short and all else waits for it; PHY's work comes next;
 what only reacts to messages comes last."""
 
+_PRIME_LEAD_WALL_US = 1000
 _ANTENNAS, _STRIDE = 2, 16
 """Antennas of the PHY's real work, and of how many PRBs and decoder passes it takes one: what a CPU
 core can do within the time of a GPU at the usual time scales. The modelled time depends on
@@ -41,7 +44,7 @@ def training_class() -> Scheduling:
     return Scheduling(policy="normal") if fifo_permitted() else Scheduling(policy="idle")
 
 
-def executor_of(birth: Birth) -> tuple[str, str] | None:
+def executor_of(birth: Birth, wall_ns_per_us: int) -> tuple[str, str] | None:
     """(kind of executor, its JSON document) for a node, or None."""
     plan = birth.plan
     topology = birth.topology
@@ -54,6 +57,7 @@ def executor_of(birth: Birth) -> tuple[str, str] | None:
             layers=max(max(cell.ul_layers, cell.dl_layers) for cell in view.cells_of_gnb),
             antennas=_ANTENNAS,
             stride=_STRIDE,
+            prime_lead_us=math.ceil(_PRIME_LEAD_WALL_US * 1000 / wall_ns_per_us),
             code_blocks=80,
         )
         return "phy", config.model_dump_json()

@@ -90,6 +90,21 @@ def test_downlink_that_begins_together_is_one_launch():
     assert bench.run() == [(1, 100, 130, 160), (2, 100, 130, 300), (3, 100, 160, 500)]
 
 
+def test_priming_comes_once_before_each_start_and_delays_none():
+    port, primed = FakePort(), []
+    work = lambda tasks: iter(())  # noqa: E731
+    loop = PhyLoop(port, work, Pace(), lambda: primed.append(port.now), prime_lead_us=50)
+    port.at(0, task(1, 100, 200))
+    port.at(0, task(2, 100, 250))
+    port.at(0, task(3, 400, 500))
+    port.at(1000, ExecutorStop())
+    loop.run()
+    assert primed == [50, 350]
+    assert [(d.task, d.woken_us, d.end_us) for d in port.sent] == [
+        (1, 100, 200), (2, 100, 250), (3, 400, 500)
+    ]  # fmt: skip
+
+
 def test_overrun_ends_when_the_real_work_does():
     bench = Bench(work_us=80)
     bench.port.at(0, task(1, 100, 130))
