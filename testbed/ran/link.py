@@ -249,6 +249,7 @@ class Link:
         buffer = self._buffers[ue]
         sizes = self._sizes[re][mcs]
         head_us = buffer.head_arrival_us
+        budget_us = self._budget_us[ue]
         return UeView(
             ue,
             buffer.backlog_bytes,
@@ -257,8 +258,10 @@ class Link:
             min(self._n_prb, bisect_left(sizes.tbs_bytes, buffer.backlog_bytes)),
             self._average_rate[ue],
             head_us,
-            head_us + self._budget_us[ue],
+            head_us + budget_us,
             self._five_qi[ue],
+            buffer.head_bytes,
+            buffer.tail_arrival_us + budget_us,
         )
 
     def _new_block(self, opened: _OpenSlot, grant: Grant) -> HarqProcess:

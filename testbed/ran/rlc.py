@@ -36,6 +36,16 @@ class RlcBuffer:
         """Arrival time of the SDU that is next to be sent; the buffer must not be empty."""
         return self._waiting[0][0].arrival_us
 
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of that SDU that wait."""
+        return self._waiting[0][1]
+
+    @property
+    def tail_arrival_us(self) -> int:
+        """Arrival time of the SDU that is last to be sent."""
+        return self._waiting[-1][0].arrival_us
+
     def push(self, n_bytes: int, arrival_us: int) -> None:
         """A new SDU at the tail."""
         self._waiting.append((Sdu(n_bytes, arrival_us, n_bytes), n_bytes))

@@ -38,6 +38,8 @@ class UeView:
         head_of_line_us: arrival time of the SDU that is next to be sent.
         deadline_us: that time plus the radio's share of the 5QI's packet delay budget.
         five_qi: its 5QI.
+        head_bytes: bytes left of the SDU that is next to be sent.
+        tail_deadline_us: the deadline of the last SDU that waits.
     """
 
     ue: int
@@ -49,6 +51,8 @@ class UeView:
     head_of_line_us: int
     deadline_us: int
     five_qi: int
+    head_bytes: int = 0
+    tail_deadline_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,13 @@ class CellView:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One air slot of one direction, all cells of the gNB that carry it."""
+    """One air slot of one direction, planned in ``now_slot``: all cells of the gNB that carry it."""
 
     slot: int
     slot_start_us: int
     direction: Direction
     cells: tuple[CellView, ...]
+    now_slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)

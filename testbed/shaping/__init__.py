@@ -1,0 +1,1 @@
+"""The spare-compute controller: MAC scheduling that keeps the RAN's share of a GPU steady."""
