@@ -190,8 +190,6 @@ class GnbMac:
                 views.append(view)
         if not links:
             return []
-        slot_view = SlotView(
-            air_slot, air_slot * self._slot_us, direction, tuple(views), now_slot
-        )
+        slot_view = SlotView(air_slot, air_slot * self._slot_us, direction, tuple(views), now_slot)
         grants = check_grants(policy, slot_view, policy.schedule(slot_view))
         return [link.commit(granted) for link, granted in zip(links, grants, strict=True)]

@@ -76,7 +76,7 @@ class CellView:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One air slot of one direction, planned in ``now_slot``: all cells of the gNB that carry it."""
+    """One air slot of one direction, planned in ``now_slot``, all cells that carry it."""
 
     slot: int
     slot_start_us: int

@@ -1,0 +1,19 @@
+"""The one place that names the compiler of array code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile a function of numbers, arrays and named tuples of them, and keep it on disk.
+
+    It may call other compiled functions and the numpy that numba knows. Integers are 64 bits wide
+    and wrap; floats round as in Python (no fast-math), so that both give the same numbers.
+    """
+    return cast(F, njit(cache=True)(function))
