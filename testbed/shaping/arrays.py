@@ -68,9 +68,9 @@ class SlotArrays(NamedTuple):
 
 
 class GrantArrays(NamedTuple):
-    """Grants of one slot: the first ``count[c]`` of ``ue`` and ``n_prb`` [C, G], in order."""
+    """Grants of one slot: the first ``granted[c]`` of ``ue`` and ``n_prb`` [C, G], in order."""
 
-    count: Ints
+    granted: Ints
     ue: Ints
     n_prb: Ints
 
@@ -109,9 +109,18 @@ def radio_tables(
 
 def empty_slot(n_cells: int, n_ues: int) -> SlotArrays:
     """Arrays to be filled anew in each slot."""
-    per_cell = [np.zeros(n_cells, np.int64) for _ in range(5)]
-    per_ue = [np.zeros((n_cells, n_ues), np.int64) for _ in range(5)]
-    return SlotArrays(*per_cell, *per_ue, np.zeros((n_cells, n_ues)))
+
+    def of_cells() -> Ints:
+        return np.zeros(n_cells, np.int64)
+
+    def of_ues() -> Ints:
+        return np.zeros((n_cells, n_ues), np.int64)
+
+    return SlotArrays(
+        *(of_cells(), of_cells(), of_cells(), of_cells(), of_cells()),
+        *(of_ues(), of_ues(), of_ues(), of_ues(), of_ues()),
+        np.zeros((n_cells, n_ues)),
+    )
 
 
 def empty_grants(n_cells: int, n_grants: int) -> GrantArrays:
