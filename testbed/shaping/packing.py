@@ -7,22 +7,28 @@ Bit for bit what ``RanTimeline.reserve`` gives for one group of tasks that becom
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Protocol, cast
 
 import numpy as np
 
 from testbed.gpu.profile import GpuProfile
 from testbed.shaping.arrays import Floats, Ints
-from testbed.shaping.compiled import compiled, inlined
+from testbed.shaping.compiled import compiled, new_record
+
+MAX_TASKS = 64
+"""Tasks of one group: the cells of a gNB, at most."""
 
 MAX_STEPS = 64
 """SM counts that one task can have one after the other."""
 
+NEVER_US = 1 << 60
+"""The end of tasks that have no SMs."""
+
 _ROUNDING_US = 1e-6
 
 
-class GpuNumbers(NamedTuple):
-    """What the cost model reads of a GPU profile."""
+class GpuNumbers(Protocol):
+    """What the cost model reads of a GPU profile, as a record."""
 
     sms: int
     sm_step: int
@@ -40,15 +46,15 @@ class GpuNumbers(NamedTuple):
     other_permille: int
 
 
-class Packing(NamedTuple):
-    """Room for the result of ``place``, and for its work: N tasks at most.
+class Packing(Protocol):
+    """Room for the result of ``place``, and for its work, as a record.
 
     Attributes:
-        n_steps: [N], how many SM counts each task has one after the other.
-        steps: [N, MAX_STEPS, 2], (from_us, SMs).
-        end_us: [N], when each task ends.
-        demand: [N, 3], SMs at saturation, memory bandwidth (permille), SMs now.
-        left: [N, 3], fixed_us and work_us still to do, and the present speed.
+        n_steps: [MAX_TASKS], how many SM counts each task has one after the other.
+        steps: [MAX_TASKS, MAX_STEPS, 2], (from_us, SMs).
+        end_us: [MAX_TASKS], when each task ends.
+        demand: [MAX_TASKS, 3], SMs at saturation, memory bandwidth (permille), SMs now.
+        left: [MAX_TASKS, 3], fixed_us and work_us still to do, and the present speed.
     """
 
     n_steps: Ints
@@ -58,46 +64,46 @@ class Packing(NamedTuple):
     left: Floats
 
 
+GPU_RECORD = np.dtype(
+    [
+        (name, np.float64 if kind == "float" else np.int64)
+        for name, kind in GpuNumbers.__annotations__.items()
+    ]
+)
+PACKING_RECORD = np.dtype(
+    [
+        ("n_steps", np.int64, (MAX_TASKS,)),
+        ("steps", np.int64, (MAX_TASKS, MAX_STEPS, 2)),
+        ("end_us", np.int64, (MAX_TASKS,)),
+        ("demand", np.int64, (MAX_TASKS, 3)),
+        ("left", np.float64, (MAX_TASKS, 3)),
+    ]
+)
+
+
 def gpu_numbers(gpu: GpuProfile, other_permille: int) -> GpuNumbers:
     """The numbers of a profile; ``other_permille``: bandwidth of what runs beside the RAN."""
-    phy = gpu.phy
-    return GpuNumbers(
-        gpu.sms,
-        gpu.sm_step,
-        gpu.min_sms,
-        phy.ran_sm_cap,
-        float(phy.ul_fixed_us),
-        float(phy.ul_code_block_us),
-        phy.ul_sms_per_10_code_blocks,
-        phy.ul_bandwidth_permille_peak,
-        phy.ul_peak_code_blocks,
-        float(phy.contention_slope),
-        float(phy.dl_fixed_us),
-        float(phy.dl_code_block_us),
-        phy.dl_sms,
-        other_permille,
-    )
+    numbers = new_record(GPU_RECORD)
+    for name in GpuNumbers.__annotations__:
+        if name != "other_permille":
+            setattr(numbers, name, getattr(gpu if hasattr(gpu, name) else gpu.phy, name))
+    numbers.other_permille = other_permille
+    return cast(GpuNumbers, numbers)
 
 
-def new_packing(n_tasks: int) -> Packing:
-    """Room for that many tasks."""
-    return Packing(
-        np.zeros(n_tasks, np.int64),
-        np.zeros((n_tasks, MAX_STEPS, 2), np.int64),
-        np.zeros(n_tasks, np.int64),
-        np.zeros((n_tasks, 3), np.int64),
-        np.zeros((n_tasks, 3)),
-    )
+def new_packing() -> Packing:
+    """Room for ``MAX_TASKS`` tasks."""
+    return cast(Packing, new_record(PACKING_RECORD))
 
 
-@inlined
+@compiled
 def round_up(gpu: GpuNumbers, sms: int) -> int:
     """The smallest partition of at least ``sms`` SMs, or the largest that there is."""
     steps = math.ceil(max(sms, gpu.min_sms) / gpu.sm_step) * gpu.sm_step
     return min(steps, gpu.sms - gpu.sms % gpu.sm_step)
 
 
-@inlined
+@compiled
 def _set_demand(
     gpu: GpuNumbers, packing: Packing, task: int, uplink: bool, blocks: int, milli: int
 ) -> None:
@@ -115,14 +121,14 @@ def _set_demand(
     packing.demand[task, 0] = sms
 
 
-@inlined
+@compiled
 def _speed(gpu: GpuNumbers, packing: Packing, task: int, sms: int) -> float:
     crowded = (packing.demand[task, 1] + gpu.other_permille) / 1000 - 1
     slower = 1 + gpu.contention_slope * max(0.0, crowded)
     return float(min(1.0, sms / packing.demand[task, 0]) / slower)
 
 
-@inlined
+@compiled
 def _at(steps: Ints, n_steps: int, time_us: int) -> int:
     for index in range(n_steps):
         if steps[index, 0] <= time_us < steps[index, 1]:
@@ -130,7 +136,7 @@ def _at(steps: Ints, n_steps: int, time_us: int) -> int:
     return 0
 
 
-@inlined
+@compiled
 def _next_edge(steps: Ints, n_steps: int, now_us: int, beyond: int) -> int:
     """The first edge after ``now_us`` (the steps ascend), or ``beyond``."""
     for index in range(n_steps):
@@ -141,7 +147,7 @@ def _next_edge(steps: Ints, n_steps: int, now_us: int, beyond: int) -> int:
     return beyond
 
 
-@inlined
+@compiled
 def _done(packing: Packing, task: int) -> bool:
     return bool(packing.left[task, 0] <= 0 and packing.left[task, 1] <= _ROUNDING_US)
 
@@ -288,6 +294,8 @@ def latest_end_us(
     """When the last of ``n`` tasks ends that all begin at 0 on an idle GPU, on ``level`` SMs."""
     if n == 0:
         return 0
+    if level < gpu.min_sms:
+        return NEVER_US
     nothing = np.zeros((0, 3), np.int64)
     place(gpu, level, uplink, 0, n, code_blocks, work_milli, nothing, 0, nothing, 0, packing)
     latest = 0

@@ -1,0 +1,88 @@
+"""The plan of a downlink slot, compiled: the lanes beside the decodes, the longest queues first.
+
+A lane is the SMs of one cell's downlink chain.
+"""
+
+from __future__ import annotations
+
+from testbed.shaping.arrays import RadioTables
+from testbed.shaping.compiled import compiled
+from testbed.shaping.levels import raise_promise
+from testbed.shaping.state import DOWNLINK, RING_SLOTS, SHAPED, ControllerParams, ControllerState
+from testbed.shaping.tasks import lanes_sms, latest_us, mark_base
+
+
+@compiled
+def plan_downlink(
+    params: ControllerParams,
+    state: ControllerState,
+    tables: RadioTables,
+    air_slot: int,
+) -> None:
+    gpu = params.gpu
+    n_cells = params.n_cells
+    sms = lanes_sms(params, state, air_slot - 1)
+    lane_sms = max(gpu.dl_sms, gpu.min_sms)
+    wait = 1
+    while wait < 2 * params.period_slots and not (
+        params.carries[DOWNLINK, (air_slot + wait) % params.period_slots]
+        and lanes_sms(params, state, air_slot - 1 + wait) >= lane_sms
+    ):
+        wait += 1
+    mark_base(params, state, tables, DOWNLINK, air_slot, wait)
+    if params.mode != SHAPED:
+        for c in range(n_cells):
+            state.base[c] = state.retx_blocks[c]
+    any_base = False
+    for c in range(n_cells):
+        state.budget[c] = state.base[c]
+        any_base = any_base or state.base[c] > 0
+    sms = max(0, sms)
+    if any_base and (
+        sms < lane_sms or latest_us(params, state, state.base, False, sms) > params.dl_budget_us
+    ):
+        beside = state.decoding[(air_slot - 1) & (RING_SLOTS - 1)]
+        sms = max(sms, lane_sms)
+        while (
+            sms + gpu.sm_step <= gpu.sms - beside
+            and latest_us(params, state, state.base, False, sms) > params.dl_budget_us
+        ):
+            sms += gpu.sm_step
+        if params.mode == SHAPED:
+            raise_promise(state, air_slot - 1, air_slot, sms + beside)
+        return
+    if sms < lane_sms:
+        return
+    _queue_order(params, state)
+    for index in range(n_cells):
+        c = state.cell_order[index]
+        wanted = state.retx_blocks[c] + state.full[c]
+        low, high = state.budget[c], wanted + 1
+        if low >= wanted:
+            continue
+        middle = wanted  # mostly all of it fits, or nothing
+        while high - low > 1:
+            state.budget[c] = middle
+            if latest_us(params, state, state.budget, False, sms) <= params.dl_budget_us:
+                low = middle
+            else:
+                high = middle
+            middle = (low + high) // 2
+        state.budget[c] = low
+
+
+@compiled
+def _queue_order(params: ControllerParams, state: ControllerState) -> None:
+    """Cells by what they ask for per delay budget, the most first."""
+    n_cells, n_ues = (params.n_cells, params.n_ues)
+    for c in range(n_cells):
+        asks = 0.0
+        for ue in range(n_ues):
+            asks += state.backlog[c, ue] / params.budget_us[c, ue]
+        place = c
+        while place > 0 and state.cell_key[place - 1] < asks:
+            state.cell_key[place] = state.cell_key[place - 1]
+            state.cell_order[place] = state.cell_order[place - 1]
+            place -= 1
+        state.cell_key[place] = asks
+        state.cell_order[place] = c

@@ -1,0 +1,139 @@
+"""The plan of an uplink slot, compiled: what must go, then evenly what the decodes have time for.
+
+Decoding many code blocks of one cell takes more than in proportion, hence evenly.
+"""
+
+from __future__ import annotations
+
+from testbed.shaping.arrays import RadioTables
+from testbed.shaping.compiled import compiled
+from testbed.shaping.levels import raise_promise, split
+from testbed.shaping.packing import latest_end_us
+from testbed.shaping.smoother import smoothed_level
+from testbed.shaping.state import RING_SLOTS, SHAPED, UPLINK, ControllerParams, ControllerState
+from testbed.shaping.tasks import latest_us, level_at, mark_base, take
+
+
+@compiled
+def plan_uplink(
+    params: ControllerParams,
+    state: ControllerState,
+    tables: RadioTables,
+    air_slot: int,
+) -> None:
+    gpu = params.gpu
+    n_cells = params.n_cells
+    cap = max(gpu.min_sms, gpu.ran_sm_cap - gpu.ran_sm_cap % gpu.sm_step)
+    if params.mode == SHAPED:
+        level = max(gpu.min_sms, level_at(params, state, air_slot + 1))
+        _, sms, decode_us = split(params, state, level, False, 1000)
+    else:
+        level = smoothed_level(params, state)
+        sms, decode_us = level, params.ul_budget_us
+    beside = 0
+    for run_slot in range(air_slot + 1, air_slot + 1 - (-params.ul_budget_us // params.slot_us)):
+        beside = max(beside, state.decoding[run_slot & (RING_SLOTS - 1)])
+    sms = min(sms, cap, level - beside)
+    wait = 1
+    while not params.carries[UPLINK, (air_slot + wait) % params.period_slots]:
+        wait += 1
+    mark_base(params, state, tables, UPLINK, air_slot, wait)
+    if params.mode != SHAPED:
+        for c in range(n_cells):
+            state.base[c] = state.retx_blocks[c]
+    for c in range(n_cells):
+        state.budget[c] = state.base[c]
+    if latest_us(params, state, state.base, True, sms) > decode_us:
+        decode_us = params.ul_budget_us
+        sms = max(sms, gpu.min_sms)
+        while (
+            sms + gpu.sm_step <= cap - beside
+            and latest_us(params, state, state.base, True, sms) > decode_us
+        ):
+            sms += gpu.sm_step
+    else:
+        _spread(params, state, sms, decode_us)
+    _note_decodes(params, state, air_slot, level)
+
+
+@compiled
+def _spread(params: ControllerParams, state: ControllerState, sms: int, decode_us: int) -> None:
+    """Raise the budgets to one height, the highest that decodes in time; then cell by cell."""
+    n_cells = params.n_cells
+    low, high = 0, 1
+    for c in range(n_cells):
+        high = max(high, state.retx_blocks[c] + state.full[c] + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        _to_height(params, state, middle)
+        if latest_us(params, state, state.budget, True, sms) <= decode_us:
+            low = middle
+        else:
+            high = middle
+    _to_height(params, state, low)
+    for c in range(n_cells):
+        wanted = state.retx_blocks[c] + state.full[c]
+        now = state.budget[c]
+        if wanted <= now:
+            continue
+        for more in (wanted, (now // 10 + 1) * 10, now + 1):
+            if now < more <= wanted:
+                state.budget[c] = more
+                if latest_us(params, state, state.budget, True, sms) <= decode_us:
+                    break
+                state.budget[c] = now
+
+
+@compiled
+def _to_height(params: ControllerParams, state: ControllerState, height: int) -> None:
+    for c in range(params.n_cells):
+        wanted = min(height, state.retx_blocks[c] + state.full[c])
+        state.budget[c] = max(state.base[c], wanted)
+
+
+@compiled
+def _note_decodes(
+    params: ControllerParams, state: ControllerState, air_slot: int, level: int
+) -> None:
+    """Note the SMs of the decodes per slot, as the site agent will place them."""
+    gpu = params.gpu
+    ring = RING_SLOTS - 1
+    n = take(params, state, state.budget)
+    if n == 0:
+        return
+    sms = gpu.min_sms
+    while (
+        latest_end_us(gpu, sms, True, n, state.task_blocks, state.task_milli, state.packing)
+        > params.ul_budget_us
+        and sms + gpu.sm_step <= gpu.sms
+    ):
+        sms += gpu.sm_step
+    packing = state.packing
+    run_slot, most = air_slot + 1, 0
+    from_us = 0
+    while True:
+        peak = 0
+        for task in range(-1, n):
+            # The count can only rise where a task's SMs change, or as the slot begins.
+            for step in range(packing.n_steps[task] if task >= 0 else 1):
+                at_us = packing.steps[task, step, 0] if task >= 0 else from_us
+                if not from_us <= at_us < from_us + params.slot_us:
+                    continue
+                total = 0
+                for other in range(n):
+                    if packing.end_us[other] <= at_us:
+                        continue
+                    now = 0
+                    for index in range(packing.n_steps[other]):
+                        if packing.steps[other, index, 0] <= at_us:
+                            now = packing.steps[other, index, 1]
+                    total += now
+                peak = max(peak, total)
+        if peak == 0:
+            break
+        state.decoding[run_slot & ring] += peak
+        most = max(most, state.decoding[run_slot & ring])
+        run_slot += 1
+        from_us += params.slot_us
+    if params.mode == SHAPED and most > level:
+        raise_promise(state, air_slot + 1, run_slot, most)
