@@ -16,8 +16,8 @@ from testbed.host.policies import resolve_policies
 from testbed.ran.nr_scope import parse_nr_scope
 from testbed.ran.traces import Trace, load_trace
 from testbed.topology.node_config import NodePlan
-from testbed.topology.radio import TraceTraffic
 from testbed.topology.schema import Topology
+from testbed.topology.traffic import TraceTraffic
 from testbed.topology.views import trace_paths
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from testbed.ran import numerology, qos
 from testbed.ran.numerology import Direction, TddPattern
 from testbed.ran.tables import MCS_TABLES
-from testbed.ran.traffic import NoTraffic, TrafficSpec
+from testbed.ran.traffic import Mixed, NoTraffic, TrafficSpec
 
 MAX_HARQ_PROCESSES = 16
 
@@ -42,7 +42,7 @@ class CellConfig:
         max_transmissions: after that many failures the block's bytes return to RLC.
         max_ues_per_slot: blocks per slot and direction (bounded by PDCCH capacity).
         average_rate_beta: weight of the past in each UE's average rate, per slot of a direction.
-        dl_traffic, ul_traffic: what arrives.
+        dl_traffic, ul_traffic: what arrives; ``Mixed`` where UEs differ.
         five_qi: 5QI per UE; empty means 9 for all.
     """
 
@@ -102,6 +102,10 @@ class CellConfig:
         self._range("average_rate_beta", self.average_rate_beta, 0, 1)
         if len(self.five_qi) not in (0, self.n_ues):
             self._refuse("five_qi", self.five_qi, f"one value per UE ({self.n_ues}), or none")
+        for key, traffic in (("dl_traffic", self.dl_traffic), ("ul_traffic", self.ul_traffic)):
+            if isinstance(traffic, Mixed) and traffic.n_ues > self.n_ues:
+                allowed = f"parts of the cell's {self.n_ues} UEs"
+                self._refuse(key, f"parts of {traffic.n_ues} UEs", allowed)
         period_us = self.tdd.period_us(self.scs_khz)
         if _TDD_HYPERPERIOD_US % period_us:
             allowed = "a period that divides 20 ms"
@@ -120,6 +124,16 @@ class CellConfig:
     def ue_five_qi(self, ue: int) -> int:
         """5QI of a UE."""
         return self.five_qi[ue] if self.five_qi else 9
+
+    def needs_first_block(self, ue: int) -> bool:
+        """Whether the UE's delay budget has no room for a retransmission.
+
+        An uplink block and its retransmission take twice the way from plan to result, and a wait
+        for the next uplink slot.
+        """
+        once = self.plan_ahead_slots(Direction.UL) + self.ul_feedback_slots
+        twice_us = 2 * once * self.slot_us + self.tdd.period_us(self.scs_khz)
+        return qos.mac_budget_us(self.ue_five_qi(ue)) < twice_us
 
     def layers(self, direction: Direction) -> int:
         """Spatial layers of one direction."""

@@ -34,26 +34,25 @@ class HarqProcess:
 class HarqPool:
     """The free process numbers of one UE and direction, used in turn."""
 
-    def __init__(self, processes: int) -> None:
-        self._free = deque(range(processes))
-        self._processes = processes
+    __slots__ = ("_processes", "free")
 
-    def __len__(self) -> int:
-        """Free processes."""
-        return len(self._free)
+    def __init__(self, processes: int) -> None:
+        self.free = deque(range(processes))
+        """Process numbers that hold no block, the one free for longest first."""
+        self._processes = processes
 
     @property
     def busy(self) -> int:
         """Processes that hold a block."""
-        return self._processes - len(self._free)
+        return self._processes - len(self.free)
 
     def acquire(self) -> int:
         """The process free for longest; there must be one."""
-        return self._free.popleft()
+        return self.free.popleft()
 
     def release(self, harq_id: int) -> None:
         """The process is free again."""
-        self._free.append(harq_id)
+        self.free.append(harq_id)
 
 
 class FeedbackLedger:

@@ -52,7 +52,7 @@ class _Sizes:
     bytes_per_prb: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OpenSlot:
     """An air slot between the view and the grants."""
 
@@ -121,6 +121,11 @@ class Link:
         return self._average_rate[ue]
 
     @property
+    def oldest_retransmission_blocks(self) -> int:
+        """Code blocks of the retransmission that has waited longest; 0 where none waits."""
+        return self._to_retransmit[0].block.code_blocks if self._to_retransmit else 0
+
+    @property
     def idle(self) -> bool:
         """Nothing waits and nothing is in the air."""
         return self.backlog_bytes == 0 and self.counters.in_flight_bytes == 0
@@ -153,9 +158,12 @@ class Link:
                 self._failed(process, result)
         return delivered
 
-    def open_slot(self, now_slot: int, air_slot: int) -> CellView | None:
+    def open_slot(
+        self, now_slot: int, air_slot: int, most_retx_blocks: int | None = None
+    ) -> CellView | None:
         """Place the retransmissions of an air slot and show the rest to the policy.
 
+        ``most_retx_blocks``: code blocks that the retransmissions may have; what is beyond waits.
         Returns None where the slot does not carry this direction. ``commit`` must follow a view.
         """
         re = self._res_of_kind[air_slot % len(self._res_of_kind)]
@@ -163,22 +171,18 @@ class Link:
             return None
         sinr_cdb = self._channel.sinr_cdb(air_slot)
         mcs = self._channel.reported_mcs(now_slot)
-        repeated, taken = self._place_retransmissions(re, sinr_cdb)
+        repeated, taken = self._place_retransmissions(re, sinr_cdb, most_retx_blocks)
         self._open = _OpenSlot(air_slot, re, sinr_cdb, mcs, repeated)
         return CellView(
             self._config.cell_id,
             self._n_prb,
-            self._n_prb - sum(process.block.n_prb for process in repeated),
+            self._n_prb - sum([process.block.n_prb for process in repeated]),
             self._config.max_ues_per_slot - len(repeated),
             re,
             self._config.mcs_table,
             self._layers,
-            tuple(process.block for process in repeated),
-            tuple(
-                self._ue_view(ue, re, mcs[ue])
-                for ue, buffer in enumerate(self._buffers)
-                if buffer.backlog_bytes and self._pools[ue] and ue not in taken
-            ),
+            tuple([process.block for process in repeated]),
+            self._ue_views(re, mcs, taken),
         )
 
     def commit(self, grants: Sequence[Grant]) -> CellPlan:
@@ -203,11 +207,11 @@ class Link:
             self._config.cell_id,
             opened.slot,
             self.direction,
-            tuple(process.block for process in processes),
+            tuple([process.block for process in processes]),
         )
 
     def _place_retransmissions(
-        self, re: int, sinr_cdb: list[int]
+        self, re: int, sinr_cdb: list[int], most_blocks: int | None
     ) -> tuple[list[HarqProcess], list[int]]:
         """Oldest failure first; what does not fit this slot waits, and lets later ones pass."""
         placed: list[HarqProcess] = []
@@ -216,11 +220,13 @@ class Link:
             return placed, taken
         waiting: list[HarqProcess] = []
         free_prb = self._n_prb
+        free_blocks = float("inf") if most_blocks is None else most_blocks
         for process in self._to_retransmit:
             old = process.block
             if (
                 process.res_per_prb != re
                 or old.n_prb > free_prb
+                or old.code_blocks > free_blocks
                 or old.ue in taken
                 or len(placed) == self._config.max_ues_per_slot
             ):
@@ -239,11 +245,24 @@ class Link:
                 sinr_cdb[old.ue],
             )
             free_prb -= old.n_prb
+            free_blocks -= old.code_blocks
             placed.append(process)
             taken.append(old.ue)
         self._to_retransmit = waiting
         self.counters.retransmissions += len(placed)
         return placed, taken
+
+    def _ue_views(self, re: int, mcs: list[int], taken: list[int]) -> tuple[UeView, ...]:
+        counters = self.counters
+        if counters.arrived_bytes == counters.in_flight_bytes + counters.acknowledged_bytes:
+            return ()  # nothing waits, by what the counters promise
+        return tuple(
+            [
+                self._ue_view(ue, re, mcs[ue])
+                for ue, buffer in enumerate(self._buffers)
+                if buffer.backlog_bytes and self._pools[ue].free and ue not in taken
+            ]
+        )
 
     def _ue_view(self, ue: int, re: int, mcs: int) -> UeView:
         buffer = self._buffers[ue]

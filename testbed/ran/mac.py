@@ -8,14 +8,66 @@ that are due. A plan, once returned, never changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from testbed.ran.channel import Channel
+from testbed.ran import qos
+from testbed.ran.channel import Channel, mcs_margin_db
 from testbed.ran.config import CellConfig
 from testbed.ran.link import Link
 from testbed.ran.numerology import Direction
 from testbed.ran.plan import BlockResult, CellPlan, SduDelivered
-from testbed.ran.schedulers import CellView, MacScheduler, SlotView, check_grants
-from testbed.ran.traffic import FullBuffer, arrival_source
+from testbed.ran.schedulers import (
+    CellView,
+    MacScheduler,
+    RetransmissionShaper,
+    SlotView,
+    check_grants,
+)
+from testbed.ran.traffic import ArrivalSource, FullBuffer, arrival_source
+
+
+@dataclass(frozen=True, slots=True)
+class _Inflow:
+    """What arrives at a link: a source's SDUs or, without one, a refill of every buffer."""
+
+    link: Link
+    source: ArrivalSource | None
+    refill_bytes: int
+    report_delay_slots: int
+
+
+LEAST_ERROR_RATE = 1e-5
+"""Link adaptation aims no lower for the first block: the margin would cost more than it saves."""
+
+
+def channel_of(config: CellConfig, seed: int) -> Channel:
+    """The channel of a cell, with link adaptation by 5QI.
+
+    UEs whose delay budget has no room for a retransmission get an MCS whose *first* block meets
+    their 5QI's packet error rate; the others the usual target, HARQ doing the rest.
+    """
+    age_slots = config.cqi_delay_slots + config.plan_ahead_slots(Direction.UL)
+    margins = []
+    for ue in range(config.n_ues):
+        margin_db = 0.0
+        if config.needs_first_block(ue):
+            rate = max(LEAST_ERROR_RATE, qos.packet_error_rate(config.ue_five_qi(ue)))
+            margin_db = mcs_margin_db(
+                rate, config.fading_sd_db, config.sinr_correlation_per_slot, age_slots
+            )
+        margins.append(round(100 * margin_db))
+    return Channel(
+        seed=seed,
+        cell=config.cell_id,
+        n_ues=config.n_ues,
+        mcs_table=config.mcs_table,
+        mean_db=config.sinr_mean_db,
+        ue_sd_db=config.sinr_sd_db,
+        fading_sd_db=config.fading_sd_db,
+        correlation_per_slot=config.sinr_correlation_per_slot,
+        cqi_delay_slots=config.cqi_delay_slots,
+        mcs_margin_cdb=margins,
+    )
 
 
 class CellMac:
@@ -23,30 +75,13 @@ class CellMac:
 
     def __init__(self, config: CellConfig, seed: int) -> None:
         self.config = config
-        self.channel = Channel(
-            seed=seed,
-            cell=config.cell_id,
-            n_ues=config.n_ues,
-            mcs_table=config.mcs_table,
-            mean_db=config.sinr_mean_db,
-            ue_sd_db=config.sinr_sd_db,
-            fading_sd_db=config.fading_sd_db,
-            correlation_per_slot=config.sinr_correlation_per_slot,
-            cqi_delay_slots=config.cqi_delay_slots,
-        )
+        self.channel = channel_of(config, seed)
         self.dl = Link(config, Direction.DL, self.channel)
         self.ul = Link(config, Direction.UL, self.channel)
         self._slot_us = config.slot_us
-        self._sources = [
-            arrival_source(
-                config.traffic(link.direction),
-                seed=seed,
-                cell=config.cell_id,
-                direction=link.direction,
-                n_ues=config.n_ues,
-                slot_us=config.slot_us,
-            )
-            for link in (self.dl, self.ul)
+        self._inflows = [_inflow(config, seed, link) for link in (self.dl, self.ul)]
+        self._feedback = [
+            (link, config.feedback_slots(link.direction)) for link in (self.dl, self.ul)
         ]
         self._last_arrival_slot: int | None = None
 
@@ -65,27 +100,38 @@ class CellMac:
 
     def advance(self, slot: int) -> None:
         """Arrivals of a slot enter the buffers; uplink ones when the gNB learns of them."""
-        for link, source in zip((self.dl, self.ul), self._sources, strict=True):
-            arrived = slot
-            if link.direction is Direction.UL:
-                arrived -= self.config.ul_report_delay_slots
-            if arrived < 0 or (
-                self._last_arrival_slot is not None and arrived > self._last_arrival_slot
-            ):
+        last = self._last_arrival_slot
+        for inflow in self._inflows:
+            arrived = slot - inflow.report_delay_slots
+            if arrived < 0 or (last is not None and arrived > last):
                 continue
-            spec = self.config.traffic(link.direction)
-            if isinstance(spec, FullBuffer):
-                link.top_up(spec.backlog_bytes, slot * self._slot_us)
-            else:
-                link.arrive(source.arrivals(arrived))
+            if inflow.source is None:
+                inflow.link.top_up(inflow.refill_bytes, slot * self._slot_us)
+            elif arrivals := inflow.source.arrivals(arrived):
+                inflow.link.arrive(arrivals)
 
     def settle(self, slot: int) -> list[SduDelivered]:
         """Use the results that are due in a slot."""
-        return [
-            delivered
-            for link in (self.dl, self.ul)
-            for delivered in link.settle(slot - self.config.feedback_slots(link.direction))
-        ]
+        delivered: list[SduDelivered] = []
+        for link, feedback_slots in self._feedback:
+            delivered += link.settle(slot - feedback_slots)
+        return delivered
+
+
+def _inflow(config: CellConfig, seed: int, link: Link) -> _Inflow:
+    spec = config.traffic(link.direction)
+    delay_slots = config.ul_report_delay_slots if link.direction is Direction.UL else 0
+    if isinstance(spec, FullBuffer):
+        return _Inflow(link, None, spec.backlog_bytes, delay_slots)
+    source = arrival_source(
+        spec,
+        seed=seed,
+        cell=config.cell_id,
+        direction=link.direction,
+        n_ues=config.n_ues,
+        slot_us=config.slot_us,
+    )
+    return _Inflow(link, source, 0, delay_slots)
 
 
 class GnbMac:
@@ -116,7 +162,12 @@ class GnbMac:
             raise ValueError(f"cell_id used twice: {[cell.cell_id for cell in cells]}")
         self._slot_us = cells[0].slot_us
         self._ahead = [
-            (direction, cells[0].plan_ahead_slots(direction), policy)
+            (
+                direction,
+                cells[0].plan_ahead_slots(direction),
+                policy,
+                policy if isinstance(policy, RetransmissionShaper) else None,
+            )
             for direction, policy in ((Direction.DL, dl_policy), (Direction.UL, ul_policy))
         ]
         self._next_slot = 0
@@ -168,8 +219,8 @@ class GnbMac:
             cell.advance(slot)
             self._delivered += cell.settle(slot)
         plans: list[CellPlan] = []
-        for direction, ahead, policy in self._ahead:
-            plans += self._plan(slot, slot + ahead, direction, policy)
+        for direction, ahead, policy, shaper in self._ahead:
+            plans += self._plan(slot, slot + ahead, direction, policy, shaper)
         return plans
 
     def take_delivered(self) -> list[SduDelivered]:
@@ -178,13 +229,27 @@ class GnbMac:
         return delivered
 
     def _plan(
-        self, now_slot: int, air_slot: int, direction: Direction, policy: MacScheduler
+        self,
+        now_slot: int,
+        air_slot: int,
+        direction: Direction,
+        policy: MacScheduler,
+        shaper: RetransmissionShaper | None,
     ) -> list[CellPlan]:
         links: list[Link] = []
         views: list[CellView] = []
         for cell in self._cells.values():
             link = cell.link(direction)
-            view = link.open_slot(now_slot, air_slot)
+            oldest = 0 if shaper is None else link.oldest_retransmission_blocks
+            if shaper is None or oldest == 0:
+                view = link.open_slot(now_slot, air_slot)
+            else:
+                number = cell.config.cell_id
+                most = shaper.retransmission_limit(direction, air_slot, number, oldest)
+                view = link.open_slot(now_slot, air_slot, most)
+                if view is not None:
+                    blocks = sum(block.code_blocks for block in view.retransmissions)
+                    shaper.note_retransmissions(direction, air_slot, blocks)
             if view is not None:
                 links.append(link)
                 views.append(view)

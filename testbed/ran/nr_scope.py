@@ -17,11 +17,12 @@ PRBs or no size, as with the reserved MCS indices of retransmissions).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from testbed.errors import TraceError
+from testbed.ran.importers.common import BadRows, RowLedger
 from testbed.ran.numerology import Direction, slot_us
 from testbed.ran.traces import Trace, TraceArrival, TraceRow
 
@@ -66,6 +67,7 @@ class ImportReport:
     repeated_header_lines: tuple[int, ...]
     undecodable_lines: tuple[int, ...]
     retransmission_lines: tuple[int, ...]
+    bad_rows: tuple[str, ...]
     dl_bytes: int
     ul_bytes: int
     duration_us: int
@@ -85,6 +87,7 @@ def parse_nr_scope(
     *,
     clock: Literal["timestamp", "frame"] = "timestamp",
     scs_khz: int = 30,
+    bad_rows: BadRows = "refuse",
 ) -> ImportResult:
     """Turn an NR-Scope DCI log into a trace.
 
@@ -95,10 +98,12 @@ def parse_nr_scope(
             Frame numbers wrap every 10.24 s; the timestamps tell how often. Where they are empty,
             a silence of more than 5.12 s is misread.
         scs_khz: subcarrier spacing of the cell, used with ``clock="frame"``.
+        bad_rows: refuse the log at its first field that cannot be read, or skip and count such
+            rows. (A row that the sniffer could not decode is not bad.)
 
     Raises:
-        TraceError: not an NR-Scope log, or a field that cannot be read (file, line, column, value
-            and what is allowed).
+        TraceError: not an NR-Scope log, or a field that cannot be read and is to be refused (file,
+            line, column, value and what is allowed).
     """
     rows = csv.reader(lines)
     header = tuple(field.strip() for field in next(rows, []))
@@ -115,38 +120,35 @@ def parse_nr_scope(
     undecodable: list[int] = []
     repeats: list[int] = []
     first_us: int | None = None
-    data_rows = 0
+    led = RowLedger(bad_rows)
     for fields in rows:
         if not fields:
             continue
         if fields[0].strip() == header[0]:
             headers.append(rows.line_num)
             continue
-        data_rows += 1
-        row = TraceRow(name, rows.line_num, header, fields)
-        absolute_us = time_of(row)
-        first_us = absolute_us if first_us is None else min(first_us, absolute_us)
-        rnti = row.integer("rnti", 0, 0xFFFF)
-        direction = _DIRECTIONS[row.one_of("dci_format", tuple(_DIRECTIONS))]
-        size_bits = 0
-        if row.text("frequency_length") and row.text("transport_block_size"):
-            size_bits = row.integer("transport_block_size", 0, None)
-        if size_bits == 0 or row.integer("frequency_length", 0, 275) == 0:
-            undecodable.append(row.line)
+        led.data_rows += 1
+        try:
+            dci = _read_dci(TraceRow(name, rows.line_num, header, fields), time_of)
+        except TraceError as error:
+            led.bad(error)
             continue
-        version = row.integer("redundancy_version", 0, 3)
-        ndi = row.integer("new_data_indicator", 0, 1)
-        process = (rnti, direction, row.integer("harq_id", 0, 31))
+        first_us = dci.time_us if first_us is None else min(first_us, dci.time_us)
+        if dci.block is None:
+            undecodable.append(rows.line_num)
+            continue
+        block = dci.block
+        process = (dci.rnti, dci.direction, block.harq_id)
         known = last_block.get(process)
-        last_block[process] = (ndi, size_bits, absolute_us)
-        if version != 0 or (
+        last_block[process] = (block.ndi, block.size_bits, dci.time_us)
+        if block.redundancy_version != 0 or (
             known is not None
-            and known[:2] == (ndi, size_bits)
-            and absolute_us - known[2] <= HARQ_MEMORY_US
+            and known[:2] == (block.ndi, block.size_bits)
+            and dci.time_us - known[2] <= HARQ_MEMORY_US
         ):
-            repeats.append(row.line)
+            repeats.append(rows.line_num)
             continue
-        arrivals.append(TraceArrival(absolute_us, rnti, direction, size_bits // 8))
+        arrivals.append(TraceArrival(dci.time_us, dci.rnti, dci.direction, block.size_bits // 8))
     # Stable: rows of one instant keep the log's order.
     arrivals.sort(key=lambda arrival: arrival.time_us)
     origin_us = first_us or 0
@@ -155,17 +157,56 @@ def parse_nr_scope(
     )
     report = ImportReport(
         name=name,
-        data_rows=data_rows,
+        data_rows=led.data_rows,
         arrivals=len(arrivals),
         retransmissions=len(repeats),
         repeated_header_lines=tuple(headers),
         undecodable_lines=tuple(undecodable),
         retransmission_lines=tuple(repeats),
+        bad_rows=tuple(led.bad_rows),
         dl_bytes=trace.total_bytes(Direction.DL),
         ul_bytes=trace.total_bytes(Direction.UL),
         duration_us=trace.duration_us,
     )
     return ImportResult(trace, report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The transport block of a DCI."""
+
+    size_bits: int
+    redundancy_version: int
+    ndi: int
+    harq_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Dci:
+    """What is used of a row; no block where the sniffer could not decode it."""
+
+    time_us: int
+    rnti: int
+    direction: Direction
+    block: _Block | None
+
+
+def _read_dci(row: TraceRow, time_of: Callable[[TraceRow], int]) -> _Dci:
+    # The clock comes last of the fields that every row must have: a bad row must not move it.
+    rnti = row.integer("rnti", 0, 0xFFFF)
+    direction = _DIRECTIONS[row.one_of("dci_format", tuple(_DIRECTIONS))]
+    block = None
+    if row.text("frequency_length") and row.text("transport_block_size"):
+        n_prb = row.integer("frequency_length", 0, 275)
+        size_bits = row.integer("transport_block_size", 0, None)
+        if n_prb and size_bits:
+            block = _Block(
+                size_bits,
+                row.integer("redundancy_version", 0, 3),
+                row.integer("new_data_indicator", 0, 1),
+                row.integer("harq_id", 0, 31),
+            )
+    return _Dci(time_of(row), rnti, direction, block)
 
 
 def _timestamp_us(row: TraceRow) -> int:

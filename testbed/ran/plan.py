@@ -1,15 +1,17 @@
-"""What a MAC tells a PHY, and what comes back: blocks, plans, results, delivered SDUs."""
+"""What a MAC tells a PHY, and what comes back: blocks, plans, results, delivered SDUs.
+
+Named tuples: some are made in every slot, at a third of what a frozen dataclass costs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from testbed.ran.numerology import Direction
 
 
-@dataclass(frozen=True, slots=True)
-class TransportBlock:
+class TransportBlock(NamedTuple):
     """One transmission of one transport block; at most one per UE, slot and direction.
 
     Attributes:
@@ -37,8 +39,7 @@ class TransportBlock:
     sinr_cdb: int
 
 
-@dataclass(frozen=True, slots=True)
-class CellPlan:
+class CellPlan(NamedTuple):
     """Everything that one cell sends or receives in one air slot; ``blocks`` may be empty."""
 
     cell: int
@@ -68,8 +69,7 @@ class Outcome(Enum):
     LATE = "late"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockResult:
+class BlockResult(NamedTuple):
     """Outcome of one block; ``decoded_us`` is when its decoding ended, if the PHY tells."""
 
     ue: int
@@ -78,8 +78,7 @@ class BlockResult:
     decoded_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SduDelivered:
+class SduDelivered(NamedTuple):
     """An SDU all of whose bytes have been received."""
 
     cell: int

@@ -1,14 +1,16 @@
-"""5QI characteristics: how long a packet may take, and how much of that is the radio's."""
+"""5QI characteristics: how long a packet may take, the radio's part of it, how many may fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-# TS 23.501 table 5.7.4-1: packet delay budget in milliseconds.
-_PDB_MS: Mapping[int, int] = MappingProxyType(
-    {1: 100, 2: 150, 3: 50, 4: 300, 5: 100, 6: 300, 7: 100, 8: 300, 9: 300}
-    | {65: 75, 69: 60, 80: 10, 82: 10, 83: 10, 84: 30, 85: 5}
+# TS 23.501 table 5.7.4-1: packet delay budget in milliseconds, packet error rate.
+_TABLE: Mapping[int, tuple[int, float]] = MappingProxyType(
+    {1: (100, 1e-2), 2: (150, 1e-3), 3: (50, 1e-3), 4: (300, 1e-6), 5: (100, 1e-6)}
+    | {6: (300, 1e-6), 7: (100, 1e-3), 8: (300, 1e-6), 9: (300, 1e-6)}
+    | {65: (75, 1e-2), 69: (60, 1e-6), 80: (10, 1e-6), 82: (10, 1e-4), 83: (10, 1e-4)}
+    | {84: (30, 1e-5), 85: (5, 1e-5)}
 )
 
 CORE_SHARE_US = 20_000
@@ -20,7 +22,7 @@ SHORT_CORE_SHARE_US = 2_000
 
 def five_qis() -> tuple[int, ...]:
     """The 5QI values that a UE may have here."""
-    return tuple(_PDB_MS)
+    return tuple(_TABLE)
 
 
 def packet_delay_budget_us(five_qi: int) -> int:
@@ -29,10 +31,16 @@ def packet_delay_budget_us(five_qi: int) -> int:
     Raises:
         ValueError: an unknown 5QI; the text lists those known.
     """
-    if five_qi not in _PDB_MS:
-        known = ", ".join(str(value) for value in _PDB_MS)
-        raise ValueError(f"five_qi = {five_qi!r}: allowed are {known}")
-    return _PDB_MS[five_qi] * 1000
+    return _row(five_qi)[0] * 1000
+
+
+def packet_error_rate(five_qi: int) -> float:
+    """Share of packets that may be lost or come after the budget (TS 23.501 table 5.7.4-1).
+
+    Raises:
+        ValueError: an unknown 5QI; the text lists those known.
+    """
+    return _row(five_qi)[1]
 
 
 def mac_budget_us(five_qi: int) -> int:
@@ -44,3 +52,10 @@ def mac_budget_us(five_qi: int) -> int:
     budget_us = packet_delay_budget_us(five_qi)
     core_us = CORE_SHARE_US if budget_us >= CORE_SHARE_US else SHORT_CORE_SHARE_US
     return budget_us - core_us
+
+
+def _row(five_qi: int) -> tuple[int, float]:
+    if five_qi not in _TABLE:
+        known = ", ".join(str(value) for value in _TABLE)
+        raise ValueError(f"five_qi = {five_qi!r}: allowed are {known}")
+    return _TABLE[five_qi]

@@ -27,6 +27,8 @@ Segment = tuple[Sdu, int]
 class RlcBuffer:
     """Bytes that wait for a grant."""
 
+    __slots__ = ("_waiting", "backlog_bytes")
+
     def __init__(self) -> None:
         self._waiting: deque[Segment] = deque()
         self.backlog_bytes = 0

@@ -16,16 +16,14 @@ served::
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from testbed.errors import PolicyError
 from testbed.ran.numerology import Direction
 from testbed.ran.plan import TransportBlock
 
 
-@dataclass(frozen=True, slots=True)
-class UeView:
+class UeView(NamedTuple):
     """A UE that has data waiting, a free HARQ process, and no retransmission in this slot.
 
     Attributes:
@@ -55,8 +53,7 @@ class UeView:
     tail_deadline_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CellView:
+class CellView(NamedTuple):
     """One cell in one slot: what is left after its retransmissions, and who may have it.
 
     ``max_grants`` is how many UEs more fit the slot; ``n_prb`` is the whole carrier. MCS table,
@@ -74,8 +71,7 @@ class CellView:
     ues: tuple[UeView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotView:
+class SlotView(NamedTuple):
     """One air slot of one direction, planned in ``now_slot``, all cells that carry it."""
 
     slot: int
@@ -85,8 +81,7 @@ class SlotView:
     now_slot: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """New data: PRBs for one UE in the slot that was asked for."""
 
     cell: int
@@ -99,6 +94,25 @@ class MacScheduler(Protocol):
 
     def schedule(self, view: SlotView) -> Sequence[Grant]:
         """Grants for the slot, at most one per UE, within each cell's free PRBs and grants."""
+        ...
+
+
+@runtime_checkable
+class RetransmissionShaper(Protocol):
+    """A policy that may also hold retransmissions back; asked before the view, cell by cell,
+    where any wait."""
+
+    def retransmission_limit(
+        self, direction: Direction, air_slot: int, cell: int, oldest_blocks: int
+    ) -> int:
+        """Code blocks that a cell's retransmissions may have in that air slot.
+
+        ``oldest_blocks``: those of the retransmission that waits longest.
+        """
+        ...
+
+    def note_retransmissions(self, direction: Direction, air_slot: int, code_blocks: int) -> None:
+        """So many were placed for that cell."""
         ...
 
 

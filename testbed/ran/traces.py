@@ -1,4 +1,4 @@
-"""Traffic traces: byte arrivals per RNTI, their file format, and the NR-Scope importer.
+"""Traffic traces: byte arrivals per RNTI, and their file format.
 
 Reads and writes lines of text; whoever calls opens the files. The trace format is CSV with the
 header ``time_us,rnti,direction,bytes``, one arrival per line in order of time.
@@ -15,7 +15,7 @@ from testbed.errors import TraceError
 from testbed.ran.numerology import Direction
 
 TRACE_HEADER = ("time_us", "rnti", "direction", "bytes")
-_MAX_RNTI = 0xFFFF
+MAX_RNTI = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def load_trace(lines: Iterable[str], name: str) -> Trace:
         row = TraceRow(name, number, TRACE_HEADER, fields)
         arrival = TraceArrival(
             row.integer("time_us", last_us, None, "an integer not before the previous row's"),
-            row.integer("rnti", 0, _MAX_RNTI),
+            row.integer("rnti", 0, MAX_RNTI),
             Direction(row.one_of("direction", ("DL", "UL"))),
             row.integer("bytes", 1, None),
         )
@@ -156,6 +156,17 @@ class TraceRow:
         except ValueError:
             raise self.error(column, allowed) from None
         if value < lowest or (highest is not None and value > highest):
+            raise self.error(column, allowed)
+        return value
+
+    def decimal(self, column: str) -> float:
+        """The field as a finite number, zero or more and below 1e15."""
+        allowed = "a number, zero or more"
+        try:
+            value = float(self.text(column))
+        except ValueError:
+            raise self.error(column, allowed) from None
+        if not 0 <= value < 1e15:
             raise self.error(column, allowed)
         return value
 

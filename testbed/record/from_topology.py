@@ -9,6 +9,7 @@ from testbed.gpu.quanta import micro_batch_quanta, optimiser_quanta
 from testbed.ran.numerology import slot_us
 from testbed.record.scope import CellScope, JobScope, RunScope, SiteScope
 from testbed.topology.profiles import model_profile
+from testbed.topology.radio import CellGroup
 from testbed.topology.schema import CellRef, Topology
 from testbed.topology.views import RunView, SiteView, node_name
 
@@ -42,14 +43,7 @@ def scope_of(topology: Topology, manifest: Mapping[str, Any]) -> RunScope:
         ),
         jobs=jobs,
         trainers={node: job for node, (_, job) in sorted(nodes.items()) if job is not None},
-        traffic={
-            f"cell {ref.cell}": {
-                "ues": ref.spec.ues,
-                "dl": ref.spec.dl_traffic.model_dump(mode="json"),
-                "ul": ref.spec.ul_traffic.model_dump(mode="json"),
-            }
-            for ref in topology.cells()
-        },
+        traffic={f"cell {ref.cell}": _traffic(ref.spec) for ref in topology.cells()},
         slots_on_time_min=topology.fidelity.slots_on_time_min,
         lateness_p99_max_permille=topology.fidelity.lateness_p99_max_permille,
     )
@@ -74,9 +68,18 @@ def _nodes(topology: Topology, manifest: Mapping[str, Any]) -> dict[str, tuple[s
     return nodes
 
 
+def _traffic(spec: CellGroup) -> dict[str, Any]:
+    """What arrives at a cell, as the topology says it: by direction, or by class of UEs."""
+    if spec.classes:
+        return {"ues": spec.n_ues, "classes": [c.model_dump(mode="json") for c in spec.classes]}
+    (one,) = spec.ue_classes
+    dl, ul = (table.model_dump(mode="json") for table in (one.dl_traffic, one.ul_traffic))
+    return {"ues": one.ues, "dl": dl, "ul": ul}
+
+
 def _cell_scope(ref: CellRef) -> CellScope:
     spec = ref.spec
-    return CellScope(ref.cell, f"cell {ref.cell}", spec.tdd, slot_us(spec.scs_khz), spec.ues)
+    return CellScope(ref.cell, f"cell {ref.cell}", spec.tdd, slot_us(spec.scs_khz), spec.n_ues)
 
 
 def _job_scope(run: RunView, index: int, name: str) -> JobScope:

@@ -48,6 +48,9 @@ class SitePolicies(Section):
     mac: Text = Field(
         default="proportional_fair", description="MAC scheduler: short name or module:Class"
     )
+    phy: Text = Field(
+        default="saturation", description="SMs of PHY tasks: short name or module:Class"
+    )
     lease: Text = Field(
         default="whole_spare", description="sizing of leases: short name or module:Class"
     )

@@ -18,6 +18,8 @@ from testbed.topology.job_checks import (
 from testbed.topology.mistakes import Mistake, did_you_mean
 from testbed.topology.names import OWN_CLASS, POLICY_NAMES
 from testbed.topology.node_config import node_names
+from testbed.topology.partition_checks import partition_mistakes
+from testbed.topology.phy_checks import executor_mistakes
 from testbed.topology.places import Place, quoted
 from testbed.topology.radio_checks import cell_groups, radio_doubts, radio_mistakes
 from testbed.topology.schema import Topology
@@ -36,6 +38,7 @@ def check_topology(
     """
     errors = [
         *gpu_mistakes(topology),
+        *partition_mistakes(topology),
         *radio_mistakes(topology),
         *job_mistakes(topology),
         *_policies(topology),
@@ -45,6 +48,7 @@ def check_topology(
     ]
     if slot_wall_ms_min is not None:
         errors += _slots_kept(topology, slot_wall_ms_min)
+        errors += executor_mistakes(topology)
     warnings = [*radio_doubts(topology), *_doubts(topology)]
     return errors, warnings
 

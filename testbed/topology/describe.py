@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from testbed.gpu.partitions import mechanism
 from testbed.gpu.profile import GpuProfile, ModelProfile
 from testbed.ran.numerology import n_prb
 from testbed.topology.jobs import Job
 from testbed.topology.node_config import NODE_KINDS, plan_nodes
-from testbed.topology.profiles import effective_gpu, model_profile
-from testbed.topology.radio import CellGroup, Traffic
+from testbed.topology.profiles import effective_gpu, is_profile_file, model_profile
+from testbed.topology.radio import CellGroup
 from testbed.topology.schema import Topology
 from testbed.topology.site import Site
 from testbed.topology.sizes import (
     DEFAULT_SLOT_WALL_MS,
-    always_grantable_sms,
     block_us,
+    grantable_sms,
     job_costs,
     notice_us,
     state_bytes,
     time_scale,
 )
+from testbed.topology.traffic import PoissonTraffic, Traffic
 
 _WITH_EXECUTOR = ("gnb_phy", "trainer")
+_COLUMNS = 100
 
 
 def describe_check(topology: Topology, slot_wall_ms_min: float = DEFAULT_SLOT_WALL_MS) -> list[str]:
@@ -40,7 +43,7 @@ def describe_check(topology: Topology, slot_wall_ms_min: float = DEFAULT_SLOT_WA
 def _headline(topology: Topology) -> str:
     cells = list(topology.cells())
     gnbs = sum(len(site.gnbs) for site in topology.sites.values())
-    ues = sum(ref.spec.ues for ref in cells)
+    ues = sum(ref.spec.n_ues for ref in cells)
     parts = (
         (len(topology.sites), "site"),
         (gnbs, "gNB"),
@@ -75,32 +78,53 @@ def _site(topology: Topology, name: str) -> Iterator[str]:
         yield f"  {name}: no GPU, nothing runs here"
         return
     gpu = effective_gpu(site)
-    changed = (
-        " with overrides" if site.gpu_overrides.model_dump(exclude_none=True) != {"phy": {}} else ""
-    )
+    changed = ""
+    if is_profile_file(site.gpu):
+        changed = f" of {site.gpu}"
+    elif site.gpu_overrides.model_dump(exclude_none=True) != {"phy": {}}:
+        changed = " with overrides"
     yield (
         f"  {name}: {gpu.name}{changed}, {gpu.sms} SMs in steps of {gpu.sm_step}, "
         f"{gpu.hbm_gib:g} GiB of device and {gpu.host_gib:g} GiB of host memory"
     )
     for gnb_name, gnb in site.gnbs.items():
         for group in gnb.cells:
-            yield f"    {gnb_name}: {_cells(group)}"
+            yield from _cells(gnb_name, group)
     yield from _spare(site, gpu)
 
 
-def _cells(group: CellGroup) -> str:
-    return (
-        f"{_counted(group.count, 'cell')}, {group.bandwidth_mhz} MHz "
+def _cells(gnb: str, group: CellGroup) -> Iterator[str]:
+    """One line for cells whose UEs are alike, if it fits; else one more per class and direction."""
+    head = (
+        f"    {gnb}: {_counted(group.count, 'cell')}, {group.bandwidth_mhz} MHz "
         f"({n_prb(group.bandwidth_mhz, group.scs_khz)} PRB), {group.scs_khz} kHz, {group.tdd}, "
-        f"{_counted(group.ues, 'UE')} each; "
-        f"UL {_traffic(group.ul_traffic)}, DL {_traffic(group.dl_traffic)}"
+        f"{_counted(group.n_ues, 'UE')} each"
     )
+    classes = group.ue_classes
+    line = f"{head}; UL {_traffic(classes[0].ul_traffic)}, DL {_traffic(classes[0].dl_traffic)}"
+    if not group.classes and len(line) <= _COLUMNS:
+        yield line
+        return
+    yield head
+    for of_class in classes:
+        what = f"{_counted(of_class.ues, 'UE')}, 5QI {of_class.five_qi}"
+        yield f"      {what}: UL {_traffic(of_class.ul_traffic)}"
+        yield f"      {'':{len(what)}}  DL {_traffic(of_class.dl_traffic)}"
 
 
 def _traffic(traffic: Traffic) -> str:
     match traffic.kind:
         case "ftp3":
-            return f"FTP-3 {traffic.load:g}"
+            return f"FTP-3 {_load(traffic)}"
+        case "imix":
+            return f"IMIX {_load(traffic)}"
+        case "periodic":
+            sizes = {traffic.bytes_min: None, traffic.bytes_max: None}
+            return f"{'-'.join(map(str, sizes))} B each {traffic.period_us / 1000:g} ms"
+        case "xr":
+            return f"XR {traffic.rate_mbps:g} Mb/s at {traffic.fps} fps"
+        case "commag":
+            return f"COMMAG {traffic.service}"
         case "full_buffer":
             return "full buffer"
         case "trace":
@@ -110,15 +134,30 @@ def _traffic(traffic: Traffic) -> str:
             return "none"
 
 
+def _load(traffic: PoissonTraffic) -> str:
+    more = ["with the other classes"] if traffic.load_of == "cell" else []
+    if traffic.fgn is not None:
+        more.append(f"fGn H {traffic.fgn.hurst:g}, cv {traffic.fgn.cv:g}")
+    if traffic.diurnal is not None:
+        more.append(f"a day in {traffic.diurnal.period_s:g} s")
+    return f"{traffic.load:g}" + (f" ({', '.join(more)})" if more else "")
+
+
 def _spare(site: Site, gpu: GpuProfile) -> Iterator[str]:
     notice = notice_us(site)
+    always_sms, most_sms = grantable_sms(site, gpu)
     if notice is None:
-        yield f"    no RAN: all {gpu.round_down(gpu.sms)} SMs can be granted at any time"
+        yield f"    no RAN: all {most_sms} SMs can be granted at any time"
         return
+    granted = f"{always_sms} to {most_sms}" if always_sms < most_sms else str(most_sms)
     yield (
         f"    notice of RAN work: DL {notice[0]} us, UL {notice[1]} us; SMs that can be granted: "
-        f"{always_grantable_sms(site, gpu)} to {gpu.round_down(gpu.sms)}"
+        f"{granted}"
     )
+    if site.partition != "green_context":
+        switch_us = mechanism(site.partition, gpu, site.static_training_sms).switch_us
+        switch = f"a switch takes {switch_us / 1000:g} ms" if switch_us else "never switches"
+        yield f"    partition: {site.partition}, {switch}"
 
 
 def _job(topology: Topology, name: str) -> Iterator[str]:
@@ -140,7 +179,8 @@ def _levels(job: Job, gpu: GpuProfile, model: ModelProfile, sites: list[Site]) -
     """Per SM step: how long a block takes, and whether it fits what the job and the RAN allow."""
     costs = job_costs(job, gpu, model)
     notices = [min(notice) for notice in map(notice_us, sites) if notice is not None]
-    always = min(always_grantable_sms(site, gpu) for site in sites)
+    granted_sms = [grantable_sms(site, gpu) for site in sites]
+    always, most = min(least for least, _ in granted_sms), max(most for _, most in granted_sms)
     widths = (6, 14, 20, 18, 11, 15)
     titles = ("SMs", "block p99 us", "longest quantum us", f"within {job.quantum_us} us")
     row = (*titles, "in notice", "granted")
@@ -148,7 +188,7 @@ def _levels(job: Job, gpu: GpuProfile, model: ModelProfile, sites: list[Site]) -
     for sms in _shown_levels(costs.levels):
         block = block_us(costs, sms)
         in_notice = "-" if not notices else _yes(block <= min(notices))
-        granted = "always" if sms <= always else "in spare time"
+        granted = "always" if sms <= always else "in spare time" if sms <= most else "never"
         fits = _yes(block <= job.quantum_us)
         cells = (str(sms), str(block), str(costs.longest_us(sms)), fits, in_notice, granted)
         yield " " * 10 + _columns(cells, widths)

@@ -120,10 +120,16 @@ def _literal(value: object) -> str:
 
 
 def _dereferenced(schema: JsonSchema) -> JsonSchema:
-    while "$ref" in schema:
-        name = schema["$ref"].rsplit("/", 1)[-1]
-        schema = _root()["$defs"][name] | {k: v for k, v in schema.items() if k != "$ref"}
-    return schema
+    """Follow references, and leave out that a value may be absent."""
+    while True:
+        given = [o for o in schema.get("anyOf", ()) if o.get("type") != "null"]
+        if "$ref" in schema:
+            name = schema["$ref"].rsplit("/", 1)[-1]
+            schema = _root()["$defs"][name] | {k: v for k, v in schema.items() if k != "$ref"}
+        elif len(given) == 1:
+            schema = given[0] | {k: v for k, v in schema.items() if k != "anyOf"}
+        else:
+            return schema
 
 
 def _resolved(schema: JsonSchema, node: object) -> JsonSchema:

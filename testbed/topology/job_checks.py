@@ -10,10 +10,17 @@ from testbed.gpu.profile import GpuProfile, ModelProfile
 from testbed.topology.jobs import Job
 from testbed.topology.mistakes import Mistake, did_you_mean
 from testbed.topology.places import Place, quoted
-from testbed.topology.profiles import effective_gpu, list_gpus, list_models, model_profile
-from testbed.topology.radio_checks import file_mistakes
+from testbed.topology.profiles import (
+    effective_gpu,
+    is_profile_file,
+    list_gpus,
+    list_models,
+    model_profile,
+    profile_file_mistakes,
+)
 from testbed.topology.schema import Topology
 from testbed.topology.sizes import block_us, cells_of, job_costs, state_bytes
+from testbed.topology.traffic_checks import file_mistakes
 
 Gpus = dict[str, GpuProfile]
 _LEAST_SPEED = 1e-4
@@ -42,6 +49,11 @@ def gpu_mistakes(topology: Topology) -> Iterator[Mistake]:
                 allowed = ", ".join(list_gpus())
                 problem = f"{' and '.join(users)} without a GPU: set gpu"
                 yield Mistake((*place, "gpu"), problem, None, allowed)
+        elif is_profile_file(site.gpu):
+            problems = list(profile_file_mistakes(topology, name))
+            yield from (Mistake((*place, "gpu"), problem) for problem in problems)
+            if not problems:
+                yield from _overrides(topology, name)
         elif site.gpu not in list_gpus():
             near = did_you_mean(site.gpu, list_gpus())
             allowed = ", ".join(list_gpus())

@@ -17,6 +17,7 @@ from testbed.topology import options
 from testbed.topology.checks import check_topology
 from testbed.topology.mistakes import Mistake, Source, begins
 from testbed.topology.places import Place, line_numbers
+from testbed.topology.profiles import with_profile_files
 from testbed.topology.schema import Topology
 from testbed.topology.sizes import DEFAULT_SLOT_WALL_MS
 
@@ -84,7 +85,7 @@ def _checked(
     errors: list[Mistake] = list(structural)
     warnings: list[Mistake] = []
     if topology is not None:
-        topology = topology.placed(directory)
+        topology = with_profile_files(topology.placed(directory))
         found, warnings = check_topology(topology, slot_wall_ms_min)
         errors += [mistake for mistake in found if not _withheld(mistake, repaired)]
     if errors or refused:

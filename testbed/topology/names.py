@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 POLICY_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "site.mac": ("proportional_fair", "round_robin"),
+        "site.mac": ("proportional_fair", "round_robin", "spare_compute", "load_smoother"),
+        "site.phy": ("saturation", "deadline"),
         "site.lease": ("whole_spare",),
         "coordinator.assignment": ("equal",),
     }

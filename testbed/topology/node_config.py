@@ -71,9 +71,11 @@ def _nodes(topology: Topology) -> Iterator[NodePlan]:
     for site, spec in topology.sites.items():
         agent = agent_name(site)
         phys = tuple(f"{site}.{gnb}.phy" for gnb in spec.gnbs)
+        sharing = spec.gnbs if len(spec.gnbs) > 1 else ()  # they are told their part of the GPU
+        macs = tuple(f"{site}.{gnb}.mac" for gnb in sharing)
         local = tuple(trainer_name(site, job) for job in jobs_at[site])
         cells = tuple(ref.cell for ref in topology.cells() if ref.site == site)
-        peers = (*phys, *local, COORDINATOR, RECORDER)
+        peers = (*phys, *macs, *local, COORDINATOR, RECORDER)
         yield NodePlan(agent, "site_agent", site, cells=cells, peers=peers)
         for gnb in spec.gnbs:
             mac, phy = f"{site}.{gnb}.mac", f"{site}.{gnb}.phy"

@@ -1,4 +1,4 @@
-"""The radio tables of a topology: traffic, groups of equal cells, gNBs.
+"""The radio tables of a topology: groups of equal cells, classes of their UEs, gNBs.
 
 Owns ranges of single values; what depends on two of them (a carrier that does not exist at a
 subcarrier spacing) is in ``radio_checks``.
@@ -6,71 +6,28 @@ subcarrier spacing) is in ``radio_checks``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import Field, model_validator
 
-from testbed.topology.base import Loose, Section, Text, WordOrNumber
+from testbed.topology.base import Loose, Section
+from testbed.topology.traffic import TRAFFIC_EXAMPLE, NoTraffic, Traffic
+
+MAX_UES = 256
+_OF_ALL_UES = {"ues": 8, "five_qi": 9}
+"""Defaults of the keys that a group has only where it has no classes."""
 
 
-class NoTraffic(Section):
-    """Nothing arrives in this direction."""
+class UeClass(Section):
+    """UEs of a cell that have one 5QI and one kind of traffic."""
 
-    kind: Literal["none"] = Field(description="no arrivals")
-
-
-class Ftp3Traffic(Section):
-    """FTP model 3 (TR 36.889): files of one size, Poisson arrivals per UE."""
-
-    kind: Literal["ftp3"] = Field(description="FTP model 3: Poisson arrivals of equal files")
-    load: float = Field(
-        ge=0,
-        le=10,
-        examples=[0.2],
-        description="offered bytes over what the cell carries at the mean MCS; above 1: overflow",
+    ues: int = Field(ge=1, le=MAX_UES, examples=[4], description="how many of each cell's UEs")
+    five_qi: int = Field(default=9, ge=1, le=85, description="5QI of the UEs (TS 23.501 T5.7.4-1)")
+    ul_traffic: Traffic = Field(examples=[TRAFFIC_EXAMPLE], description="what the UEs have to send")
+    dl_traffic: Traffic = Field(
+        examples=[TRAFFIC_EXAMPLE], description="what is to be sent to the UEs"
     )
-    file_bytes: int = Field(default=500_000, ge=1, le=10**9, description="size of each file, bytes")
-
-
-class FullBufferTraffic(Section):
-    """Every UE always has data waiting."""
-
-    kind: Literal["full_buffer"] = Field(description="every UE always has data waiting")
-
-
-class TraceTraffic(Section):
-    """Replay of byte arrivals from a file; the cell's direction picks its rows."""
-
-    kind: Literal["trace"] = Field(description="byte arrivals from a file")
-    path: Text = Field(
-        examples=["trace.csv"], description="the trace, relative to the topology file"
-    )
-    format: Literal["ranloom", "nr-scope"] = Field(
-        default="ranloom", description="ranloom: as import-trace writes it; nr-scope: a log of DCIs"
-    )
-    start_s: Annotated[
-        Annotated[Literal["busiest"], Tag("word")]
-        | Annotated[float, Field(ge=0, le=1e7), Tag("number")],
-        WordOrNumber,
-    ] = Field(
-        default=0.0,
-        description="where to begin, seconds; busiest: the window of the run with most bytes",
-    )
-    loop: bool = Field(
-        default=False, description="begin again at the end; otherwise nothing follows"
-    )
-    bytes_scale: float = Field(
-        default=1.0, gt=0, le=1e6, description="factor on the bytes of an arrival"
-    )
-    time_compress: float = Field(
-        default=1.0, gt=0, le=1e6, description="factor on the pace: 2 replays two seconds in one"
-    )
-
-
-Traffic = Annotated[
-    NoTraffic | Ftp3Traffic | FullBufferTraffic | TraceTraffic, Field(discriminator="kind")
-]
-_TRAFFIC_EXAMPLE = {"kind": "ftp3", "load": 0.2}
 
 
 class CellGroup(Section):
@@ -84,8 +41,12 @@ class CellGroup(Section):
         pattern=r"^[DSU]{1,80}$",
         description="slot pattern: D downlink, S special, U uplink",
     )
-    ues: int = Field(
-        default=8, ge=1, le=256, description="UEs per cell, connected for the whole run"
+    ues: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_UES,
+        examples=[8],
+        description="UEs per cell, connected for the whole run (8, or as many as the classes have)",
     )
     mcs_table: Literal[1, 2] = Field(
         default=2, description="TS 38.214 MCS table: 1 64QAM, 2 256QAM"
@@ -96,7 +57,13 @@ class CellGroup(Section):
     sinr_sd_db: float = Field(
         default=6.0, ge=0, le=30, description="spread of the UEs' mean SINR, dB"
     )
-    five_qi: int = Field(default=9, ge=1, le=85, description="5QI of the UEs (TS 23.501 T5.7.4-1)")
+    five_qi: int | None = Field(
+        default=None,
+        ge=1,
+        le=85,
+        examples=[9],
+        description="5QI of the UEs (TS 23.501 T5.7.4-1); 9, or that of their class",
+    )
     k2_slots: int = Field(
         default=3, ge=0, le=32, description="slots from an uplink grant to its PUSCH"
     )
@@ -106,12 +73,48 @@ class CellGroup(Section):
         le=20,
         description="slots between planning and air time (FAPI slot advance)",
     )
-    ul_traffic: Traffic = Field(
-        examples=[_TRAFFIC_EXAMPLE], description="what the UEs have to send"
+    ul_traffic: Traffic | None = Field(
+        default=None, examples=[TRAFFIC_EXAMPLE], description="what the UEs have to send"
     )
-    dl_traffic: Traffic = Field(
-        examples=[_TRAFFIC_EXAMPLE], description="what is to be sent to the UEs"
+    dl_traffic: Traffic | None = Field(
+        default=None, examples=[TRAFFIC_EXAMPLE], description="what is to be sent to the UEs"
     )
+    classes: Annotated[tuple[UeClass, ...], Loose] = Field(
+        default=(),
+        max_length=16,
+        description="UEs that differ in 5QI or traffic; instead of ues, five_qi and the traffic",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, document: Any) -> Any:
+        if isinstance(document, Mapping) and not document.get("classes"):
+            return {**_OF_ALL_UES, **document}
+        return document
+
+    @property
+    def ue_classes(self) -> tuple[UeClass, ...]:
+        """The classes, or the one that all UEs are of; a cell's UEs are theirs in this order."""
+        if self.classes:
+            return self.classes
+        silent = NoTraffic(kind="none")
+        one = UeClass(
+            ues=self.ues or _OF_ALL_UES["ues"],
+            five_qi=self.five_qi or _OF_ALL_UES["five_qi"],
+            ul_traffic=self.ul_traffic or silent,
+            dl_traffic=self.dl_traffic or silent,
+        )
+        return (one,)
+
+    @property
+    def n_ues(self) -> int:
+        """UEs per cell."""
+        return sum(of_class.ues for of_class in self.ue_classes)
+
+    @property
+    def five_qis(self) -> tuple[int, ...]:
+        """5QI of each UE of a cell."""
+        return tuple(q for of_class in self.ue_classes for q in (of_class.five_qi,) * of_class.ues)
 
 
 class Gnb(Section):
@@ -124,6 +127,6 @@ class Gnb(Section):
     cells: Annotated[tuple[CellGroup, ...], Loose] = Field(
         min_length=1,
         max_length=64,
-        examples=[[{"ul_traffic": _TRAFFIC_EXAMPLE, "dl_traffic": _TRAFFIC_EXAMPLE}]],
+        examples=[[{"ul_traffic": TRAFFIC_EXAMPLE, "dl_traffic": TRAFFIC_EXAMPLE}]],
         description="groups of equal cells",
     )

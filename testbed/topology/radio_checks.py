@@ -1,34 +1,28 @@
-"""Checks of the radio tables that need two values, a standard's table, or a file."""
+"""Checks of the radio tables that need two values or a standard's table."""
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterator
-from pathlib import Path
 
 from testbed.ran.numerology import TddPattern, n_prb, slot_us
 from testbed.ran.qos import five_qis
 from testbed.topology.mistakes import Mistake
 from testbed.topology.places import Place, dotted
-from testbed.topology.radio import CellGroup, Ftp3Traffic, TraceTraffic
+from testbed.topology.radio import CellGroup
 from testbed.topology.schema import Topology
+from testbed.topology.traffic_checks import traffic_doubts, traffic_mistakes
 
 _TDD_HYPERPERIOD_US = 20_000
 """TS 38.331, TDD-UL-DL-Pattern: periods fit 20 ms a whole number of times."""
 
 
 def radio_mistakes(topology: Topology) -> Iterator[Mistake]:
-    """Mistakes of cells, and of files that they name."""
+    """Mistakes of cells and of what arrives at them, files included."""
     for place, group in cell_groups(topology):
         yield from _carrier(place, group)
         yield from _pattern(place, group)
-        if group.five_qi not in five_qis():
-            known = ", ".join(str(value) for value in five_qis())
-            yield Mistake((*place, "five_qi"), "not a 5QI with a known delay budget", None, known)
-        for key in ("ul_traffic", "dl_traffic"):
-            traffic = getattr(group, key)
-            if isinstance(traffic, TraceTraffic):
-                yield from file_mistakes((*place, key, "path"), traffic.path, topology.directory)
+        yield from _five_qis(place, group)
+        yield from traffic_mistakes(place, group, topology)
     yield from _slots(topology)
     yield from _too_short(topology)
 
@@ -36,14 +30,7 @@ def radio_mistakes(topology: Topology) -> Iterator[Mistake]:
 def radio_doubts(topology: Topology) -> Iterator[Mistake]:
     """What is allowed, and probably not meant."""
     for place, group in cell_groups(topology):
-        for key in ("ul_traffic", "dl_traffic"):
-            traffic = getattr(group, key)
-            at = (*place, key)
-            if isinstance(traffic, Ftp3Traffic) and traffic.load > 1:
-                yield Mistake((*at, "load"), "more than the cell carries: queues grow without end")
-            if isinstance(traffic, TraceTraffic) and Path(traffic.path).is_absolute():
-                problem = "an absolute path: the run directory will not work on another machine"
-                yield Mistake((*at, "path"), problem)
+        yield from traffic_doubts(place, group, topology)
 
 
 def cell_groups(topology: Topology) -> Iterator[tuple[Place, CellGroup]]:
@@ -54,18 +41,14 @@ def cell_groups(topology: Topology) -> Iterator[tuple[Place, CellGroup]]:
                 yield ("sites", site_name, "gnbs", gnb_name, "cells", index), group
 
 
-def file_mistakes(place: Place, path: str, directory: Path) -> Iterator[Mistake]:
-    """A file that is not there, or is no regular file."""
-    full = directory / path
-    try:
-        mode = full.stat().st_mode
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a path"
-        where = "" if full.is_absolute() and not directory.is_absolute() else f" ({full})"
-        yield Mistake(place, f"cannot be read: {reason.lower()}{where}")
-        return
-    if not stat.S_ISREG(mode):
-        yield Mistake(place, "not a regular file")
+def _five_qis(place: Place, group: CellGroup) -> Iterator[Mistake]:
+    values = [((*place, "five_qi"), group.five_qi)]
+    for index, of_class in enumerate(group.classes):
+        values.append(((*place, "classes", index, "five_qi"), of_class.five_qi))
+    for at, value in values:
+        if value is not None and value not in five_qis():
+            known = ", ".join(str(five_qi) for five_qi in five_qis())
+            yield Mistake(at, "not a 5QI with a known delay budget", None, known)
 
 
 def _carrier(place: Place, group: CellGroup) -> Iterator[Mistake]:

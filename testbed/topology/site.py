@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from testbed.gpu.partitions import PartitionName
 from testbed.topology.base import Loose, Name, Section
 from testbed.topology.radio import Gnb
 
@@ -92,8 +93,13 @@ class GpuOverrides(Section):
 
 
 class PhyBudget(Section):
-    """How long the PHY may take."""
+    """How long the PHY may take, and what it really computes."""
 
+    executor: Literal["kernels", "sionna"] = Field(
+        default="kernels",
+        description="real work of a slot: small torch kernels, or sionna's NR receiver and "
+        "transmitter (extra `sionna`; slow on a CPU: raise time.scale)",
+    )
     ul_decode_budget_us: int = Field(
         default=1500,
         ge=1,
@@ -109,7 +115,21 @@ class Site(Section):
     """One GPU and the gNBs that have the first call on it; a pool is a site without a gNB."""
 
     gpu: str | None = Field(
-        default=None, examples=["gb10"], description="GPU profile (see `profiles`)"
+        default=None,
+        examples=["gb10"],
+        description="GPU profile (see `profiles`), or a file of one (see `calibrate`)",
+    )
+    partition: PartitionName = Field(
+        default="green_context",
+        description="how the GPU is parted between the RAN and training: green contexts follow "
+        "the RAN in microseconds, mps in 0.3 s, mig in 7 s, static never",
+    )
+    static_training_sms: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        examples=[16],
+        description="SMs that are always training's where the partition is static",
     )
     gpu_overrides: GpuOverrides = Field(
         default_factory=GpuOverrides, description="numbers of the profile to replace"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from testbed.gpu.partitions import mechanism
 from testbed.gpu.profile import GpuProfile, ModelProfile
 from testbed.gpu.quanta import QuantumCosts, QuantumKind, quantum_costs
 from testbed.ran.numerology import slot_us
@@ -85,9 +86,12 @@ def worst_ran_sms(site: Site, gpu: GpuProfile) -> int:
     return min(gpu.sms, uplink + cells * gpu.phy.dl_sms)
 
 
-def always_grantable_sms(site: Site, gpu: GpuProfile) -> int:
-    """SMs that remain for training even when the RAN of a site is at its peak."""
-    return gpu.round_down(gpu.sms - worst_ran_sms(site, gpu))
+def grantable_sms(site: Site, gpu: GpuProfile) -> tuple[int, int]:
+    """SMs that the site's partition can lend to training even when the RAN is at its peak, and at
+    most."""
+    left_sms = gpu.sms - worst_ran_sms(site, gpu)
+    splits = mechanism(site.partition, gpu, site.static_training_sms).splits
+    return max(split.sms for split in splits if split.spare_sms <= left_sms), splits[-1].sms
 
 
 def job_costs(job: Job, gpu: GpuProfile, model: ModelProfile) -> QuantumCosts:

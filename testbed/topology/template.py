@@ -14,10 +14,37 @@ from testbed.errors import TopologyError
 from testbed.topology.base import Section
 from testbed.topology.bounds import KillNode, LateQuantum, LinkBetween
 from testbed.topology.places import Place
+from testbed.topology.radio import UeClass
 from testbed.topology.resolved import section_lines, toml_value
 from testbed.topology.schema import Topology
 
 _WIDTH = 92
+_CLASSES: tuple[dict[str, object], ...] = (
+    {
+        "ues": 4,
+        "ul_traffic": {"kind": "ftp3", "load": 0.1, "fgn": {}},
+        "dl_traffic": {"kind": "imix", "load": 0.1, "diurnal": {"peak_to_trough": 4.0}},
+    },
+    {
+        "ues": 2,
+        "five_qi": 80,
+        "ul_traffic": {
+            "kind": "periodic",
+            "bytes_min": 250,
+            "bytes_max": 1500,
+            "period_us": 10_000,
+        },
+        "dl_traffic": {"kind": "xr", "rate_mbps": 30.0},
+    },
+    {
+        "ues": 2,
+        "five_qi": 82,
+        "ul_traffic": {"kind": "commag", "service": "urllc"},
+        "dl_traffic": {"kind": "none"},
+    },
+)
+"""Classes that show the kinds of traffic."""
+
 _HEAD = """\
 # A topology: cell sites, each with one GPU, and the jobs that train in its spare time.
 # Every key is spelled out with its default; leave out what you do not change.
@@ -62,10 +89,13 @@ def _comment(section: Section, key: str, place: Place) -> list[str]:
     field = type(section).model_fields[key]
     allowed = guide.in_words(_properties(type(section))[key])
     text = field.description or ""
+    absent = getattr(section, key) is None
+    if absent and not field.examples:
+        text = f"{key}: {text}"
     if allowed and not allowed.startswith(("text", '"')):
         text += f" ({allowed})"
     lines = [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
-    if getattr(section, key) is None and field.examples:
+    if absent and field.examples:
         lines.append(f"# {key} = {toml_value(field.examples[0])}")
     return lines
 
@@ -78,6 +108,12 @@ def _properties(model: type[Section]) -> dict[str, dict[str, Any]]:
 
 def _commented_out(topology: Topology) -> Iterator[str]:
     """Examples of tables that a run need not have."""
+    yield ""
+    yield "# UEs that differ: these take the place of ues, five_qi and the traffic of their cells."
+    place = ("sites", "north", "gnbs", "g1", "cells", "classes")
+    for of_class in _CLASSES:
+        section = UeClass.model_validate(of_class)
+        yield from _disabled(section, f"[[{'.'.join(place)}]]", place)
     yield ""
     yield "# A pair of sites whose link differs from the default:"
     yield from _disabled(_from_examples(LinkBetween), "[[links.between]]")
@@ -98,7 +134,7 @@ def _from_examples(model: type[Section], **values: object) -> Section:
     return model.model_validate({**examples, **values})
 
 
-def _disabled(section: Section, header: str) -> Iterator[str]:
-    for line in section_lines(section, header=header):
+def _disabled(section: Section, header: str, place: Place = ()) -> Iterator[str]:
+    for line in section_lines(section, place, header):
         if line:
             yield f"# {line}"

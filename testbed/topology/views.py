@@ -7,25 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from testbed.gpu.cost import DOWNLINK, UPLINK, phy_demand
+from testbed.gpu.partitions import Mechanism, confined_gpu, mechanism
+from testbed.gpu.phy_tasks import PhyBudgetUs
 from testbed.gpu.profile import GpuProfile
 from testbed.gpu.promise import CellWorst, WorstCase
 from testbed.gpu.quanta import QuantumCosts, quantum_costs
+from testbed.gpu.sizing import PhySizing
 from testbed.ran import qos
-from testbed.ran.capacity import ftp3_at_load
 from testbed.ran.config import CellConfig
 from testbed.ran.numerology import Direction, SlotKind, TddPattern, n_prb, res_per_prb, slot_us
 from testbed.ran.tables import MCS_TABLES
 from testbed.ran.tbs import block_sizes
 from testbed.ran.traces import Trace, busiest_window
-from testbed.ran.traffic import FullBuffer, NoTraffic, Replay, TrafficSpec
+from testbed.ran.traffic import Replay
 from testbed.topology.bounds import Link
+from testbed.topology.cell_traffic import cell_traffic
 from testbed.topology.jobs import Job
 from testbed.topology.profiles import effective_gpu, model_profile
-from testbed.topology.radio import Ftp3Traffic, FullBufferTraffic, TraceTraffic, Traffic
+from testbed.topology.radio import CellGroup
 from testbed.topology.schema import CellRef, Topology
 from testbed.topology.site import PhyBudget
+from testbed.topology.traffic import TraceTraffic
 
 COORDINATOR = "coordinator"
 RECORDER = "recorder"
@@ -56,7 +61,8 @@ class RunView:
     @property
     def drain_us(self) -> int:
         """At most so long may open work take after the end: the longest delay budget."""
-        budgets = [qos.mac_budget_us(ref.spec.five_qi) for ref in self.topology.cells()]
+        five_qis = {five_qi for ref in self.topology.cells() for five_qi in ref.spec.five_qis}
+        budgets = [qos.mac_budget_us(five_qi) for five_qi in five_qis]
         return max(budgets, default=300_000)
 
     def job(self, name: str) -> Job:
@@ -123,11 +129,23 @@ class SiteView:
         self.slot_us = slot_us(self.cells[0].spec.scs_khz) if self.cells else 1000
 
     @property
+    def partition(self) -> Mechanism:
+        """How the GPU is parted between the RAN and training."""
+        return mechanism(self.spec.partition, self.gpu, self.spec.static_training_sms)
+
+    @property
+    def ran_gpu(self) -> GpuProfile:
+        """The part of the GPU that the RAN can have: all but a static partition of training."""
+        if self.spec.partition == "static" and self.spec.static_training_sms is not None:
+            return confined_gpu(self.gpu, self.spec.static_training_sms)
+        return self.gpu
+
+    @property
     def phy(self) -> PhyBudget:
         """Deadlines of the PHY."""
         return self.spec.phy
 
-    @property
+    @cached_property
     def training_bandwidth_permille(self) -> int:
         """The largest memory-bandwidth share that a running quantum may have."""
         return max((self.run.job(job).bandwidth_permille for job in self.jobs), default=0)
@@ -136,10 +154,13 @@ class SiteView:
         """A job by name."""
         return self.run.job(name)
 
-    def worst_case(self) -> WorstCase:
-        """What all cells of the site could ask for at most."""
+    def worst_case(self, sizing: PhySizing | None = None) -> WorstCase:
+        """What all cells of the site could ask for at most, sized by a policy (None: to
+        saturation)."""
         worst = [self._cell_worst(ref) for ref in self.cells]
-        return WorstCase(self.gpu, self.slot_us, worst, self.training_bandwidth_permille)
+        budget = PhyBudgetUs(self.phy.ul_decode_budget_us, self.phy.fronthaul_lead_us)
+        permille = self.training_bandwidth_permille
+        return WorstCase(self.ran_gpu, self.slot_us, worst, permille, sizing, budget)
 
     def _cell_worst(self, ref: CellRef) -> CellWorst:
         spec = ref.spec
@@ -175,7 +196,7 @@ class GnbView(SiteView):
         super().__init__(topology, site)
         self.gnb = gnb
         self._refs = tuple(ref for ref in topology.cells() if (ref.site, ref.gnb) == (site, gnb))
-        self.cells_of_gnb = tuple(_cell_config(ref) for ref in self._refs)
+        self.cells_of_gnb = tuple(cell_config(ref.cell, ref.spec) for ref in self._refs)
         self.lookahead_slots = self._refs[0].spec.lookahead_slots
         self.k2_slots = self._refs[0].spec.k2_slots
         self.mac_phase_us = self.slot_us * self.spec.gnbs[gnb].mac_phase_permille // 1000
@@ -185,27 +206,18 @@ class GnbView(SiteView):
 
     def cell_configs(self, traces: Mapping[str, Trace]) -> tuple[CellConfig, ...]:
         """The radio's configuration of each cell, with its traffic."""
-        configs = []
-        for ref, bare in zip(self._refs, self.cells_of_gnb, strict=True):
-            configs.append(
-                replace(
-                    bare,
-                    dl_traffic=self._traffic(ref.spec.dl_traffic, bare, Direction.DL, traces),
-                    ul_traffic=self._traffic(ref.spec.ul_traffic, bare, Direction.UL, traces),
-                )
-            )
-        return tuple(configs)
 
-    def _traffic(
-        self, spec: Traffic, cell: CellConfig, direction: Direction, traces: Mapping[str, Trace]
-    ) -> TrafficSpec:
-        if isinstance(spec, Ftp3Traffic):
-            return ftp3_at_load(cell, direction, spec.load, spec.file_bytes)
-        if isinstance(spec, FullBufferTraffic):
-            return FullBuffer()
-        if isinstance(spec, TraceTraffic):
-            return self._replay(spec, traces[spec.path])
-        return NoTraffic()
+        def play(table: TraceTraffic) -> Replay:
+            return self._replay(table, traces[table.path])
+
+        return tuple(
+            replace(
+                bare,
+                dl_traffic=cell_traffic(ref.spec, bare, Direction.DL, play),
+                ul_traffic=cell_traffic(ref.spec, bare, Direction.UL, play),
+            )
+            for ref, bare in zip(self._refs, self.cells_of_gnb, strict=True)
+        )
 
     def _replay(self, spec: TraceTraffic, trace: Trace) -> Replay:
         length_us = round(self.run.topology.time.total_us * spec.time_compress)
@@ -227,17 +239,18 @@ def trace_paths(topology: Topology) -> dict[str, TraceTraffic]:
     """Every trace file that the topology names, by its path as written."""
     found: dict[str, TraceTraffic] = {}
     for ref in topology.cells():
-        for spec in (ref.spec.ul_traffic, ref.spec.dl_traffic):
-            if isinstance(spec, TraceTraffic):
-                found[spec.path] = spec
+        for of_class in ref.spec.ue_classes:
+            for spec in (of_class.ul_traffic, of_class.dl_traffic):
+                if isinstance(spec, TraceTraffic):
+                    found[spec.path] = spec
     return found
 
 
-def _cell_config(ref: CellRef) -> CellConfig:
-    spec = ref.spec
+def cell_config(cell_id: int, spec: CellGroup) -> CellConfig:
+    """The radio's configuration of one cell of a group, without its traffic."""
     return CellConfig(
-        cell_id=ref.cell,
-        n_ues=spec.ues,
+        cell_id=cell_id,
+        n_ues=spec.n_ues,
         scs_khz=spec.scs_khz,
         bandwidth_mhz=spec.bandwidth_mhz,
         tdd=TddPattern.parse(spec.tdd),
@@ -248,7 +261,7 @@ def _cell_config(ref: CellRef) -> CellConfig:
         sinr_sd_db=spec.sinr_sd_db,
         lookahead_slots=spec.lookahead_slots,
         k2_slots=spec.k2_slots,
-        five_qi=(spec.five_qi,) * spec.ues,
+        five_qi=spec.five_qis,
     )
 
 

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed import rng
 from testbed.ran.channel import (
     BLOCK_SLOTS,
     SHANNON_GAP_DB,
@@ -12,6 +13,7 @@ from testbed.ran.channel import (
     bler,
     cqi_thresholds_cdb,
     crc_draws,
+    crc_draws_array,
     crc_ok,
     half_bler_sinr_db,
     mcs_of_cqi,
@@ -143,6 +145,7 @@ def test_crc_fails_as_often_as_the_curve_says():
             1,
             CellPlan(0, slot, Direction.UL, (block(0, threshold_cdb), block(1, threshold_cdb))),
             2,
+            n_ues=2,
         )
     )
     assert failed == pytest.approx(1000, abs=4 * np.sqrt(2000 * 0.25))
@@ -151,10 +154,79 @@ def test_crc_fails_as_often_as_the_curve_says():
 def test_crc_of_a_block_does_not_depend_on_the_other_blocks():
     blocks = tuple(block(ue, 900) for ue in range(8))
     for slot in range(50):
-        whole = crc_ok(1, CellPlan(0, slot, Direction.UL, blocks), 2)
-        alone = crc_ok(1, CellPlan(0, slot, Direction.UL, (blocks[5],)), 2)
-        assert alone == (whole[5],)
-    assert crc_ok(1, CellPlan(0, 0, Direction.UL, ()), 2) == ()
+        whole = crc_ok(1, CellPlan(0, slot, Direction.UL, blocks), 2, n_ues=8)
+        alone = crc_ok(1, CellPlan(0, slot, Direction.UL, (blocks[5],)), 2, n_ues=8)
+        assert alone == [whole[5]]
+    assert crc_ok(1, CellPlan(0, 0, Direction.UL, ()), 2, n_ues=8) == []
+
+
+def test_crc_of_a_ue_that_the_cell_does_not_have_is_an_error():
+    with pytest.raises(IndexError):
+        crc_ok(1, CellPlan(0, 0, Direction.UL, (block(3, 900),)), 2, n_ues=3)
+
+
+def test_block_decodes_where_its_draw_reaches_the_error_rate():
+    """The rule itself, block by block, over the edge between two blocks of draws."""
+    seen = set()
+    for slot in range(BLOCK_SLOTS - 40, BLOCK_SLOTS + 40):
+        blocks = tuple(block(ue, 1000 + 10 * ue, transmission=1 + ue % 2) for ue in range(6))
+        draws = crc_draws(5, 2, slot, Direction.DL, 6)
+        expected = [draws[b.ue] >= bler(b.sinr_cdb / 100, 2, 10, b.transmission) for b in blocks]
+        assert crc_ok(5, CellPlan(2, slot, Direction.DL, blocks), 2, n_ues=6) == expected
+        seen.update(expected)
+    assert seen == {True, False}
+
+
+def test_draws_of_the_first_ues_do_not_depend_on_how_many_there_are():
+    for slot in (0, BLOCK_SLOTS - 1, BLOCK_SLOTS):
+        many = crc_draws(1, 0, slot, Direction.UL, 8)
+        assert crc_draws(1, 0, slot, Direction.UL, 3) == many[:3]
+
+
+def test_draws_are_uniform_and_independent_from_slot_to_slot():
+    """Mean 1/2 and variance 1/12 of a uniform number; correlations within 4 standard errors."""
+    draws = crc_draws_array(1, 0, Direction.UL, 0, 40 * BLOCK_SLOTS, 4)
+    error = 1 / np.sqrt(draws.size)
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    assert draws.mean() == pytest.approx(0.5, abs=4 * error / np.sqrt(12))
+    assert draws.var() == pytest.approx(1 / 12, rel=0.02)
+    assert abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 4 * error
+    assert abs(np.corrcoef(draws[:, 0], draws[:, 1])[0, 1]) < 8 * error
+
+
+@pytest.mark.parametrize("first", [0, 5, BLOCK_SLOTS - 3, 2 * BLOCK_SLOTS])
+@pytest.mark.parametrize("count", [1, 7, BLOCK_SLOTS + 9])
+def test_arrays_hold_what_the_slots_hold(first, count):
+    """SINR, reported MCS and draws of many slots at once equal those of each slot."""
+    slots = range(first, first + count)
+    by_slot, at_once = channel(), channel()
+    assert at_once.mcs_array(first, count).tolist() == [by_slot.reported_mcs(s) for s in slots]
+    assert at_once.sinr_array(first, count).tolist() == [by_slot.sinr_cdb(s) for s in slots]
+    draws = crc_draws_array(7, 3, Direction.DL, first, count, 4)
+    assert draws.tolist() == [crc_draws(7, 3, s, Direction.DL, 4) for s in slots]
+
+
+def test_arrays_may_be_changed_by_who_asked():
+    made = channel()
+    before = made.sinr_cdb(0).copy()
+    made.sinr_array(0, 3)[:] = 0
+    crc_draws_array(7, 3, Direction.DL, 0, 3, 4)[:] = 2
+    assert made.sinr_cdb(0) == before == made.sinr_array(0, 1)[0].tolist()
+    assert max(crc_draws(7, 3, 0, Direction.DL, 4)) < 1
+
+
+def test_fading_is_the_recursion_of_its_definition():
+    """x(t+1) = rho x(t) + sqrt(1 - rho^2) sd w over the edge of a block, from the same draws."""
+    rho, sd, n_ues = 0.95, 2.0, 4
+    made = channel(ue_sd_db=0.0)
+    x = sd * rng.generator(7, "ran.sinr.start", 3).standard_normal(n_ues)
+    for number in range(2):
+        noise = rng.generator(7, "ran.sinr.fading", 3, number)
+        for index, w in enumerate(noise.standard_normal((BLOCK_SLOTS, n_ues))):
+            slot = number * BLOCK_SLOTS + index
+            assert made.sinr_cdb(slot) == pytest.approx(100 * (15.0 + x), abs=0.51)
+            x = rho * x + np.sqrt(1 - rho**2) * sd * w
 
 
 def test_draws_differ_by_slot_cell_direction_and_seed():

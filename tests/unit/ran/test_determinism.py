@@ -35,7 +35,7 @@ for slot in range(800):
         blocks += len(plan.blocks)
         results = [
             BlockResult(block.ue, block.harq_id, Outcome.ACK if ok else Outcome.NACK)
-            for block, ok in zip(plan.blocks, crc_ok(42, plan, 2))
+            for block, ok in zip(plan.blocks, crc_ok(42, plan, 2, n_ues=4))
         ]
         mac.feedback(plan.slot, plan.direction, plan.cell, results)
     digest.update(repr(mac.take_delivered()).encode())

@@ -141,3 +141,25 @@ def test_columns_may_stand_in_any_order():
     rows = list(csv.reader(lines))
     turned = [",".join(row[:1] + row[:0:-1]) for row in rows]
     assert arrivals(turned) == arrivals(lines)
+
+
+def test_bad_rows_can_be_skipped():
+    lines = log(
+        dci(0), dci(0.001, rnti="x"), dci("?"), dci(0.002, harq=99), (1,), dci(0.003, ndi=1)
+    )
+    result = parse_nr_scope(lines, "log", bad_rows="skip")
+    assert [a.time_us for a in result.trace.arrivals] == [0, 3000]
+    assert [message[: len("log, line N")] for message in result.report.bad_rows] == [
+        f"log, line {number}" for number in (3, 4, 5, 6)
+    ]
+    assert result.report.data_rows == 6
+
+
+def test_a_bad_row_does_not_move_the_frame_clock():
+    """Frames 0 and 600 are 6 s apart, which without a timestamp is read as 4.24 s back. A bad row
+    between them, at frame 300, would make 6 s of it."""
+    rows = (dci("", sfn=0), dci("", sfn=300, rnti="x"), dci("", sfn=600, harq=1))
+    options = {"clock": "frame", "scs_khz": 15}
+    skipped = arrivals(log(*rows), bad_rows="skip", **options)
+    assert skipped == arrivals(log(rows[0], rows[2]), **options)
+    assert [time_us for time_us, *_ in skipped] == [0, 4_240_000]

@@ -1,3 +1,5 @@
+"""Sources: arrivals by slot, as arrays, and from traces."""
+
 import numpy as np
 import pytest
 
@@ -5,74 +7,111 @@ from testbed.ran.numerology import Direction
 from testbed.ran.traces import Trace, TraceArrival
 from testbed.ran.traffic import (
     Arrival,
+    Diurnal,
+    Fgn,
     Ftp3,
-    Ftp3Source,
     FullBuffer,
+    Imix,
+    Mixed,
     NoTraffic,
+    Part,
+    Periodic,
     Replay,
-    ReplaySource,
+    Xr,
     arrival_source,
+    arrivals_array,
 )
 
-SLOT_US = 500
+from .traffic_helpers import SLOT_US, SLOTS_PER_S, drawn, rows
+
+UL, DL = Direction.UL, Direction.DL
 
 
-def ftp3(rate=5.0, n_ues=8, seed=1, cell=0, direction=Direction.UL):
-    return Ftp3Source(Ftp3(rate, 100_000), seed, cell, direction, n_ues, SLOT_US)
+def source(spec, **changes):
+    key = {"seed": 1, "cell": 0, "direction": UL, "n_ues": 8, "slot_us": SLOT_US} | changes
+    return arrival_source(spec, **key)
 
 
 def test_ftp3_mean_rate_and_spread_are_poisson():
-    source = ftp3()
-    seconds = 500
+    seconds = 100
+    files = drawn(Ftp3(25.0, 100_000), seconds * SLOTS_PER_S, n_ues=8)
+    assert set(files.n_bytes.tolist()) == {100_000}
     counts = np.zeros((seconds, 8))
-    for slot in range(seconds * 2000):
-        for arrival in source.arrivals(slot):
-            counts[slot // 2000, arrival.ue] += 1
-            assert arrival.n_bytes == 100_000
-    # 5 files/s for 8 UEs and 500 s: 20,000 +- 141.
+    np.add.at(counts, (files.slot // SLOTS_PER_S, files.ue), 1)
+    # 25 files/s for 8 UEs and 100 s: 20,000 +- 141; dispersion of 800 counts: 1 +- sqrt(2/800).
     assert counts.sum() == pytest.approx(20_000, abs=4 * np.sqrt(20_000))
     for per_ue in counts.sum(axis=0):
         assert per_ue == pytest.approx(2500, abs=4 * np.sqrt(2500))
-    assert counts.var() / counts.mean() == pytest.approx(1.0, abs=0.1)
-
-
-def test_arrivals_fall_between_the_slot_starts_in_order():
-    source = ftp3(rate=200.0)
-    last_us = 0
-    for slot in range(3000):
-        for arrival in source.arrivals(slot):
-            assert (slot - 1) * SLOT_US < arrival.arrival_us <= slot * SLOT_US
-            assert arrival.arrival_us >= last_us
-            last_us = arrival.arrival_us
-    assert last_us > 0
-
-
-def test_arrivals_are_a_pure_function_of_the_key():
-    forward, backward = ftp3(rate=100.0), ftp3(rate=100.0)
-    ahead = [list(forward.arrivals(slot)) for slot in range(1000)]
-    back = [list(backward.arrivals(slot)) for slot in reversed(range(1000))]
-    assert ahead == back[::-1]
-    for other in (
-        ftp3(rate=100.0, seed=2),
-        ftp3(rate=100.0, cell=1),
-        ftp3(rate=100.0, direction=Direction.DL),
-    ):
-        assert [list(other.arrivals(slot)) for slot in range(1000)] != ahead
+    assert counts.var() / counts.mean() == pytest.approx(1.0, abs=0.2)
 
 
 def trace(*events):
     return Trace(tuple(TraceArrival(t, rnti, d, n) for t, rnti, d, n in events))
 
 
-UL, DL = Direction.UL, Direction.DL
 SAMPLE = trace(
     (0, 17, UL, 10), (500, 17, DL, 999), (501, 18, UL, 20), (1200, 17, UL, 30), (4000, 18, UL, 40)
 )
 
+MODULATED = Ftp3(200.0, 1000, fgn=Fgn(step_us=700), diurnal=Diurnal(0.3, 0.2, peak_to_trough=3))
+EVERY_KIND = [
+    Ftp3(200.0, 1000),
+    MODULATED,
+    Imix(300.0, fgn=Fgn()),
+    Periodic(100, 900, 3_333),
+    Xr(8.0),
+    Xr(8.0, fps=90, jitter=False),
+    Replay(SAMPLE, loop=True),
+    Mixed((Part(0, 2, MODULATED), Part(2, 1, Xr(2.0)), Part(3, 5, Replay(SAMPLE, loop=True)))),
+]
+
+
+@pytest.mark.parametrize("spec", EVERY_KIND)
+def test_arrivals_fall_between_the_slot_starts_in_order(spec):
+    last_us = 0
+    slots = source(spec)
+    for slot in range(1500):
+        for arrival in slots.arrivals(slot):
+            assert max(0, (slot - 1) * SLOT_US + 1) <= arrival.arrival_us <= slot * SLOT_US
+            assert arrival.arrival_us >= last_us
+            assert 0 <= arrival.ue < 8
+            assert arrival.n_bytes >= 1
+            last_us = arrival.arrival_us
+    assert last_us > 1400 * SLOT_US
+
+
+@pytest.mark.parametrize("spec", EVERY_KIND)
+def test_arrays_hold_what_the_slots_give_whatever_their_first_slot(spec):
+    slots = source(spec)
+    one_by_one = [
+        (slot, a.ue, a.n_bytes, a.arrival_us) for slot in range(1000) for a in slots.arrivals(slot)
+    ]
+    assert rows(drawn(spec, 1000, n_ues=8)) == one_by_one
+    assert rows(drawn(spec, 300, n_ues=8, first_slot=200)) == [
+        row for row in one_by_one if 200 <= row[0] < 500
+    ]
+    assert rows(drawn(spec, 0, n_ues=8)) == []
+
+
+@pytest.mark.parametrize("spec", [spec for spec in EVERY_KIND if not isinstance(spec, Replay)])
+def test_arrivals_are_a_pure_function_of_the_key(spec):
+    forward, backward = source(spec), source(spec)
+    ahead = [list(forward.arrivals(slot)) for slot in range(1000)]
+    back = [list(backward.arrivals(slot)) for slot in reversed(range(1000))]
+    assert ahead == back[::-1]
+    for other in ({"seed": 2}, {"cell": 1}, {"direction": DL}):
+        assert rows(drawn(spec, 1000, **other)) != rows(drawn(spec, 1000))
+
+
+@pytest.mark.parametrize("spec", EVERY_KIND)
+def test_a_longer_run_begins_with_the_shorter_one(spec):
+    short, long = rows(drawn(spec, 700, n_ues=8)), rows(drawn(spec, 2000, n_ues=8))
+    assert long[: len(short)] == short
+
 
 def replayed(spec, slots, n_ues=2, direction=UL):
-    source = ReplaySource(spec, direction, n_ues, SLOT_US)
-    return {slot: list(found) for slot in range(slots) if (found := source.arrivals(slot))}
+    slots_of = source(spec, direction=direction, n_ues=n_ues)
+    return {slot: list(found) for slot in range(slots) if (found := slots_of.arrivals(slot))}
 
 
 def test_replay_hands_over_at_the_next_slot_start_and_keeps_the_time():
@@ -137,9 +176,19 @@ def test_bad_rates_are_refused():
         Ftp3(1.0, 0)
     with pytest.raises(ValueError, match="backlog_bytes = 0"):
         FullBuffer(0)
+    with pytest.raises(ValueError, match="packets_per_s_per_ue = 1000000"):
+        Imix(1e6)
 
 
-@pytest.mark.parametrize("spec", [NoTraffic(), FullBuffer()])
+@pytest.mark.parametrize("spec", [NoTraffic(), FullBuffer(), Mixed(())])
 def test_silent_sources(spec):
-    source = arrival_source(spec, seed=1, cell=0, direction=UL, n_ues=2, slot_us=SLOT_US)
-    assert not any(source.arrivals(slot) for slot in range(100))
+    slots = source(spec)
+    assert not any(slots.arrivals(slot) for slot in range(600))
+    assert len(drawn(spec, 600).slot) == 0
+
+
+def test_arrays_are_integers_of_64_bits():
+    key = {"seed": 1, "cell": 0, "direction": UL, "n_ues": 4, "slot_us": SLOT_US}
+    for spec in (*EVERY_KIND, NoTraffic()):
+        arrays = arrivals_array(spec, **(key | {"n_ues": 8}), n_slots=100)
+        assert {column.dtype for column in arrays} == {np.dtype(np.int64)}

@@ -46,6 +46,20 @@ launch_us = 1.0
 memory_gb_per_s = 100.0
 hbm_gib = 50.0
 phy = { ul_code_block_us = 1.0, dl_sms = 4 }
+[[sites.north.gnbs.g1.cells]]
+[[sites.north.gnbs.g1.cells.classes]]
+ues = 2
+five_qi = 80
+[sites.north.gnbs.g1.cells.classes.ul_traffic]
+kind = "ftp3"
+load = 0.1
+load_of = "cell"
+fgn = { cv = 0.3 }
+[sites.north.gnbs.g1.cells.classes.dl_traffic]
+kind = "periodic"
+bytes_min = 10
+bytes_max = 10
+period_us = 1000
 """
 )
 

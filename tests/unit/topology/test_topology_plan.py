@@ -11,8 +11,8 @@ import pytest
 
 from testbed.topology import describe_check, load_topology, plan_nodes, time_scale
 from testbed.topology.node_config import NODE_KINDS
-from testbed.topology.profiles import gpu_profile, model_profile
-from testbed.topology.sizes import notice_us, state_bytes, worst_ran_sms
+from testbed.topology.profiles import effective_gpu, gpu_profile, model_profile
+from testbed.topology.sizes import grantable_sms, notice_us, state_bytes, worst_ran_sms
 
 from .topology_texts import edited, write
 
@@ -83,6 +83,40 @@ def test_notice_and_worst_case_by_hand() -> None:
     assert notice_us(site) == (2 * 500 - 200, 7 * 500 - 200)
     # Two cells at their peak ask for 2 x 24 SMs of decoding, capped at 40, and 2 x 8 of downlink.
     assert worst_ran_sms(site, gpu_profile("gb10")) == 48
+
+
+@pytest.mark.parametrize(
+    ("keys", "always", "most"),
+    [
+        # Four cells ask a GH200 for 96 SMs of decoding (4 x 24) and 4 x 8 of downlink: 4 are left.
+        (('gpu="gh200"',), 0, 128),
+        (('gpu="gh200"', "partition=mps"), 0, 128),
+        (('gpu="gh200"', "partition=mig"), 0, 132),
+        # One cell asks for 24 + 8. Beside an instance of 60 SMs the RAN has 64; beside 64 it has
+        # 60, of which it can use 56. All seven slices leave it none.
+        (('gpu="gh200"', "partition=mig", "gnbs.g1.cells[0].count=1"), 64, 132),
+        (("gnbs.g1.cells[0].count=1",), 16, 48),
+        (("partition=static", "static_training_sms=40"), 40, 40),
+    ],
+)
+def test_what_a_partition_can_lend_by_hand(keys: tuple[str, ...], always: int, most: int) -> None:
+    path = QUICKSTART.parent / "weaver_usable.toml"
+    topology = load_topology(path, sets=[f"sites.site.{key}" for key in keys])
+    site = topology.sites["site"]
+    assert grantable_sms(site, effective_gpu(site)) == (always, most)
+
+
+def test_check_says_what_a_fixed_share_grants() -> None:
+    sets = [
+        f"sites.{name}.{key}"
+        for name in ("north", "south")
+        for key in ("partition=static", "static_training_sms=16")
+    ]
+    text = "\n".join(describe_check(load_topology(QUICKSTART, sets)))
+    assert "SMs that can be granted: 16\n    partition: static, never switches" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith(" " * 10)]
+    granted = {cells[0]: cells[-1] for cells in rows}
+    assert (granted["16"], granted["24"]) == ("always", "never")
 
 
 @pytest.mark.parametrize(("dtype", "pinned", "device"), [("bf16", 14, 16), ("fp32", 12, 16)])

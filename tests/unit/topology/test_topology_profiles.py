@@ -13,7 +13,7 @@ from testbed.topology.site import GpuOverrides, PhyOverrides, Site
 
 
 def test_the_built_in_profiles() -> None:
-    assert list_gpus() == ("gb10", "h200", "l40s")
+    assert list_gpus() == ("a100", "gb10", "gh200", "h20", "h200", "h800", "l40s")
     assert {"opt-125m", "opt-1.3b", "gpt2-small"} <= set(list_models())
 
 
@@ -48,6 +48,10 @@ def test_a_gpu_is_consistent(name: str) -> None:
         ("gb10", 48, 8, 8, 125, 273, 64e9 / 2**30),
         ("l40s", 142, 2, 4, 362, 864, 48e9 / 2**30),
         ("h200", 132, 8, 8, 989, 4800, 141e9 / 2**30),
+        ("h800", 132, 8, 8, 989, 3350, 80e9 / 2**30),
+        ("h20", 78, 8, 8, 148, 4000, 96e9 / 2**30),
+        ("gh200", 132, 8, 8, 990, 4000, 96e9 / 2**30),
+        ("a100", 108, 2, 4, 312, 2039, 80e9 / 2**30),
     ],
 )
 def test_a_gpu_agrees_with_its_data_sheet(
@@ -112,3 +116,26 @@ def test_the_keys_of_the_overrides_are_those_of_the_profile() -> None:
     fields = {field.name for field in dataclasses.fields(gpu)} - {"name", "sources"}
     assert set(GpuOverrides.model_fields) == fields
     assert set(PhyOverrides.model_fields) == {f.name for f in dataclasses.fields(gpu.phy)}
+
+
+def test_gh200_decodes_aerials_twenty_peak_cells_by_its_deadline() -> None:
+    """Aerial, GH200: 20 peak cells are done 2345 us after the slot's start, so 1845 after its end.
+
+    By hand: 491,750 bits per slot are 59 code blocks, which saturate at 48 SMs; 20 cells share 96,
+    so that each has a tenth of what it wants.
+    """
+    phy = gpu_profile("gh200").phy
+    assert phy.ran_sm_cap / (20 * phy.ul_sms_per_10_code_blocks * 6) == 0.1
+    end_us = phy.ul_fixed_us + 59 * phy.ul_code_block_us * 10
+    assert 0.95 * 1845 < end_us <= 1845
+
+
+def test_a100_decodes_aerials_four_peak_cells_but_not_five() -> None:
+    """Aerial: A100 carries four peak cells; PUSCH has 1500 us. As above, on all 108 SMs."""
+    phy = gpu_profile("a100").phy
+
+    def end_us(cells: int) -> float:
+        wanted = cells * phy.ul_sms_per_10_code_blocks * 6
+        return phy.ul_fixed_us + 59 * phy.ul_code_block_us * max(1, wanted / phy.ran_sm_cap)
+
+    assert end_us(4) <= 1500 < end_us(5)

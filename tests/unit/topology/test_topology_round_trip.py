@@ -31,17 +31,35 @@ def optional(values: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dic
 traffic = st.one_of(
     st.just({"kind": "none"}),
     st.just({"kind": "full_buffer"}),
-    st.builds(lambda load: {"kind": "ftp3", "load": load}, ratios),
+    st.builds(
+        lambda load, more: {"kind": "ftp3", "load": load, **more},
+        ratios,
+        optional(
+            {
+                "fgn": optional({"cv": st.floats(0.01, 2)}),
+                "diurnal": optional({"points": st.lists(ratios, max_size=2)}),
+            }
+        ),
+    ),
+    st.just({"kind": "xr", "rate_mbps": 30.0}),
     st.builds(
         lambda path, start: {"kind": "trace", "path": path, "start_s": start},
         texts,
         st.one_of(st.just("busiest"), ratios),
     ),
 )
+ue_classes = st.builds(
+    lambda ues, ul, dl: {"ues": ues, "ul_traffic": ul, "dl_traffic": dl},
+    st.integers(1, 9),
+    traffic,
+    traffic,
+)
 groups = st.builds(
-    lambda ul, dl, more: {"ul_traffic": ul, "dl_traffic": dl, **more},
-    traffic,
-    traffic,
+    lambda own, more: {**own, **more},
+    st.one_of(
+        st.builds(lambda ul, dl: {"ul_traffic": ul, "dl_traffic": dl}, traffic, traffic),
+        st.builds(lambda found: {"classes": found}, st.lists(ue_classes, min_size=1, max_size=2)),
+    ),
     optional({"count": st.integers(1, 64), "tdd": st.sampled_from(["DDDSU", "DU"])}),
 )
 gnbs = st.dictionaries(
