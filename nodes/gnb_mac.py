@@ -1,10 +1,13 @@
 """A gNB's MAC: slot by slot, plans to PHY and site agent, results of PHY back into HARQ.
 
-It must not know what the GPU does with the plans: only results (ACK, NACK, LATE) come back.
+It must not know what the GPU does with the plans: only results (ACK, NACK, LATE) come back. A
+policy that shapes its grants to the GPU (``testbed.shaping.contract``) is told of the GPU and of
+this gNB's share; what it promises goes to the site agent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -23,16 +26,28 @@ from nodes.api import (
     Started,
     TimerFired,
 )
-from protocols.messages import DOWNLINK, UPLINK, CrcIndication, SlotDemand, TtiRequest
+from protocols.messages import (
+    DOWNLINK,
+    UPLINK,
+    CrcIndication,
+    EnvelopeShare,
+    SlotDemand,
+    TtiRequest,
+)
 from testbed.gpu.cost import decoder_iterations
+from testbed.gpu.envelope import checked_promise
+from testbed.ran.config import CellConfig
 from testbed.ran.mac import GnbMac
 from testbed.ran.numerology import Direction
 from testbed.ran.plan import BlockResult, CellPlan, Outcome, TransportBlock
 from testbed.ran.schedulers import MacScheduler
 from testbed.record.schema import LatenessSource
+from testbed.shaping.contract import Promise, SiteGpu
 from testbed.topology.views import GnbView, node_name
 
 _SLOT = "slot"
+_MOST_SMS = 0xFFFF
+"""What a message can say of wanted SMs: more than any GPU has."""
 _RESULTS = (Outcome.NACK, Outcome.ACK, Outcome.LATE)
 _NO_FEEDBACK = 3
 _NUMBERS = {Direction.DL: DOWNLINK, Direction.UL: UPLINK}
@@ -54,6 +69,11 @@ class GnbMacNode:
         self._mac = GnbMac(cells, seed=context.topology.seed, dl_policy=policy, ul_policy=policy)
         self._cells = {cell.cell_id: cell for cell in cells}
         self._iteration_rule = view.gpu.phy.ul_iterations
+        self._policy = policy
+        self._promise: Callable[[], Promise] | None = getattr(policy, "promise", None)
+        self._share: EnvelopeShare | None = None
+        if (bind := getattr(policy, "bind", None)) is not None:
+            bind(self._site_gpu(cells))
         self._pending: dict[tuple[int, int, Direction], tuple[TransportBlock, ...]] = {}
         self._slot = 0
         self._draining = False
@@ -69,6 +89,8 @@ class GnbMacNode:
                 return self._on_slot(now_us, at_us)
             case Received(message=CrcIndication() as crc):
                 return self._on_results(crc)
+            case Received(message=EnvelopeShare() as share):
+                return self._on_share(share)
             case DrainRequested(reason=reason):
                 return [*self._begin_drain(now_us), Decide("traffic", f"stopped: {reason}")]
         return []
@@ -81,6 +103,7 @@ class GnbMacNode:
         slot_start_us = slot * self._slot_us
         if not self._draining and slot_start_us >= self._view.end_us:
             effects += self._begin_drain(slot_start_us)
+        self._apply_share(slot)
         plans = self._mac.step(slot)
         effects += self._overdue(slot)
         effects += self._requests(slot, plans)
@@ -133,8 +156,48 @@ class GnbMacNode:
             slot + self._view.lookahead_slots,
             slot + self._view.lookahead_slots + self._view.k2_slots,
             tuple(tasks),
+            *self._promised(),
         )
         return [*effects, Send(self._agent, demand)]
+
+    # --- the GPU behind the plans -----------------------------------------------------------------
+
+    def _site_gpu(self, cells: tuple[CellConfig, ...]) -> SiteGpu:
+        phy = self._view.phy
+        return SiteGpu(
+            self._view.gpu,
+            cells,
+            phy.ul_decode_budget_us,
+            phy.fronthaul_lead_us,
+            self._view.training_bandwidth_permille,
+            self._view.gpu.sms - self._view.ran_gpu.sms,
+        )
+
+    def _promised(self) -> tuple[tuple[tuple[int, int], ...], int, int, int]:
+        """The last fields of SlotDemand. Raises PolicyError: the policy promises what it may
+        not."""
+        if self._promise is None:
+            return (), 0, 0, 0
+        promise = self._promise()
+        numbers = (promise.until_slot, promise.breaches, promise.wanted_sms)
+        rows, (until_slot, breaches, wanted_sms) = checked_promise(
+            self._policy, self._view.gpu.sms, promise.rows, numbers
+        )
+        return rows, until_slot, breaches, min(wanted_sms, _MOST_SMS)
+
+    def _on_share(self, share: EnvelopeShare) -> list[Effect]:
+        if share.gnb != self._gnb:
+            return [Decide(f"share {share.gnb}", "a share for a gNB that is not this one")]
+        self._share = share
+        return [Decide("share", f"{share.sms} SMs from slot {share.from_slot} on")]
+
+    def _apply_share(self, slot: int) -> None:
+        """A share that comes later than its slot counts from the next slot on."""
+        if self._share is None or slot < self._share.from_slot:
+            return
+        if (limit := getattr(self._policy, "limit", None)) is not None:
+            limit(self._share.sms)
+        self._share = None
 
     def _work_milli(self, plan: CellPlan) -> int:
         """Code blocks weighted by decoder iterations / 10, in thousandths."""
@@ -221,7 +284,7 @@ class GnbMacNode:
             return []
         self._finished = True
         detail = "drained" if self._mac.idle else "bytes left at the end of the drain"
-        return [*self._counters(at_us), Finished(detail)]
+        return [*self._counters(at_us), *self._backlogs(at_us), Finished(detail)]
 
     def _counters(self, at_us: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -241,6 +304,25 @@ class GnbMacNode:
                 )
                 effects.append(Record("ran_counters", row))
         return effects
+
+    def _backlogs(self, at_us: int) -> list[Effect]:
+        return [
+            Record(
+                "ue_backlogs",
+                (
+                    cell.config.cell_id,
+                    ue,
+                    _NUMBERS[link.direction],
+                    cell.config.ue_five_qi(ue),
+                    at_us,
+                    waiting,
+                ),
+            )
+            for cell in self._mac.cells
+            for link in (cell.dl, cell.ul)
+            for ue in range(cell.config.n_ues)
+            if (waiting := link.ue_backlog_bytes(ue))
+        ]
 
 
 def _row(cell: int, block: TransportBlock) -> tuple[int, ...]:

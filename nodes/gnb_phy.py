@@ -60,7 +60,7 @@ class GnbPhyNode:
         self._seed = context.topology.seed
         self._mac = node_name(context.site, context.gnb, "mac")
         self._agent = node_name(context.site, "agent")
-        self._mcs_tables = {cell.cell_id: cell.mcs_table for cell in view.cells_of_gnb}
+        self._cells = {cell.cell_id: cell for cell in view.cells_of_gnb}
         self._tasks: dict[TaskKey, _Task] = {}
         self._keys: dict[int, TaskKey] = {}
         self._early: dict[TaskKey, list[Segment]] = {}
@@ -82,7 +82,7 @@ class GnbPhyNode:
     def _on_request(self, request: TtiRequest) -> list[Effect]:
         by_cell: dict[int, list[TransportBlock]] = {}
         for row in request.blocks.tolist():
-            by_cell.setdefault(row[0], []).append(TransportBlock(*row[1:]))
+            by_cell.setdefault(row[0], []).append(TransportBlock._make(row[1:]))
         direction = _DIRECTIONS[request.direction]
         effects: list[Effect] = []
         for cell, blocks in by_cell.items():
@@ -136,8 +136,8 @@ class GnbPhyNode:
 
     def _start(self, key: TaskKey, task: _Task, segments: list[Segment]) -> Work:
         """Hand the task to the executor; a second hand-over before its start replaces the first."""
-        task.start_us = next(segment.from_us for segment in segments if segment.sms > 0)
-        task.sms = next(segment.sms for segment in segments if segment.sms > 0)
+        first = next(segment for segment in segments if segment.sms > 0)
+        task.start_us, task.sms = first.from_us, first.sms
         task.modelled_end_us = finish_us(self._gpu, self._demand(key, task), segments)
         task.allocated = True
         blocks = task.plan.blocks
@@ -169,7 +169,8 @@ class GnbPhyNode:
         )
         # Late by the model is late; an overrun of real work is a matter of fidelity, not of RAN.
         late = task.modelled_end_us > deadline
-        decoded = crc_ok(self._seed, task.plan, self._mcs_tables[key.cell])
+        cell = self._cells[key.cell]
+        decoded = crc_ok(self._seed, task.plan, cell.mcs_table, cell.n_ues)
         results = tuple(
             (block.ue, block.harq_id, _LATE if late else _ACK if ok else _NACK)
             for block, ok in zip(task.plan.blocks, decoded, strict=True)

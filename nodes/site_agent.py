@@ -1,18 +1,21 @@
 """The site agent owns a site's GPU: the RAN's timeline, the promise ahead, and the leases.
 
 It must not decide what the radio sends. Plans of the MACs become reservations (RAN first); what
-they leave until the plans' horizon becomes leases; what a late quantum still holds is taken off
-the allocation that PHY gets, so that its delay is real.
+they leave until the plans' horizon, and beyond it the envelope that the MACs promise, becomes
+leases; what a late quantum still holds is taken off the allocation that PHY gets, so that its
+delay is real.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import cast
 
 from nodes.api import Decide, Effect, Event, NodeContext, Received, Record, Send, Started
 from protocols.messages import (
+    EnvelopeShare,
     LeaseClose,
     LeaseGrant,
     PhyAllocation,
@@ -22,9 +25,12 @@ from protocols.messages import (
 )
 from testbed.errors import PolicyError
 from testbed.gpu.cost import Segment, finish_us, phy_demand
+from testbed.gpu.envelope import MAX_LEASE_WINDOWS, Envelope, GnbPromise, split_sms
 from testbed.gpu.gate import Window
 from testbed.gpu.lease_policy import LeasePolicy
+from testbed.gpu.partitions import Outlook, Partition
 from testbed.gpu.phy_tasks import deadline_us, known_until_us, ready_us
+from testbed.gpu.sizing import PhySizing
 from testbed.gpu.timeline import RanTimeline, Reservation, TaskKey, TaskRequest, held_steps
 from testbed.record.schema import PROMISE_WINDOWS_US
 from testbed.topology.views import SiteView, node_name
@@ -62,9 +68,13 @@ class SiteAgent:
         self._view = view
         self._gpu = view.gpu
         self._slot_us = view.slot_us
-        self._timeline = RanTimeline(view.gpu, view.training_bandwidth_permille)
+        sizing = cast(PhySizing, context.policies["site.phy"])
+        self._timeline = RanTimeline(view.ran_gpu, view.training_bandwidth_permille, sizing)
         self._policy = cast(LeasePolicy, context.policies["site.lease"])
-        self._worst = view.worst_case()
+        self._worst = view.worst_case(sizing)
+        self._envelope = Envelope(view.gnbs, view.ran_gpu, view.slot_us)
+        self._partition = Partition(view.partition)
+        self._shares = dict.fromkeys(view.gnbs, view.ran_gpu.sms)
         self._jobs = dict.fromkeys(view.jobs, True)
         self._trainers = {job: node_name(context.site, job, "trainer") for job in view.jobs}
         self._epochs = dict.fromkeys(view.jobs, 0)
@@ -117,7 +127,11 @@ class SiteAgent:
         effects: list[Effect] = []
         details = {request.key: (gnb, prb, blocks) for request, gnb, prb, blocks in self._waiting}
         by_gnb: dict[str, list[tuple[int, ...]]] = {}
-        for reservation in self._timeline.reserve(request for request, *_ in self._waiting):
+        for gnb, plan in self._plans.items():
+            self._envelope.promise(gnb, GnbPromise(plan.promise, plan.promised_until_slot))
+        reserved = self._reserve()
+        planned_sms = self._ran_by_slot(slot)
+        for reservation in reserved:
             gnb, n_prb, code_blocks = details[reservation.request.key]
             task = _Task(reservation, reservation, gnb, n_prb, code_blocks)
             self._tasks[reservation.request.key] = task
@@ -131,9 +145,23 @@ class SiteAgent:
             known_until_us(plan.dl_known_slot, plan.ul_known_slot, self._slot_us)
             for plan in self._plans.values()
         )
+        effects += self._commit(slot, until_us, planned_sms)
         effects.append(self._promise(slot, until_us))
         effects += self._grant(now_us, until_us)
-        return effects
+        return effects + self._split(slot)
+
+    def _reserve(self) -> list[Reservation]:
+        """Place what is planned. All gNBs together, so that none is served first; one after the
+        other where they promise what each takes, since together they may need more than the sum."""
+        if self._envelope.idle:
+            return self._timeline.reserve(request for request, *_ in self._waiting)
+        return [
+            placed
+            for gnb in self._view.gnbs
+            for placed in self._timeline.reserve(
+                request for request, owner, *_ in self._waiting if owner == gnb
+            )
+        ]
 
     def _allocate(self, task: _Task) -> list[tuple[int, ...]]:
         """Rows of PhyAllocation for one task: its reservation, less what quanta still hold."""
@@ -159,28 +187,75 @@ class SiteAgent:
 
     # --- what is promised and leased ------------------------------------------------------------
 
+    def _ran_by_slot(self, slot: int) -> list[int]:
+        """The RAN's SMs per slot from ``slot`` on, as far as promises make them matter."""
+        return [] if self._envelope.idle else self._timeline.sms_by_slot(slot, self._slot_us)
+
+    def _commit(
+        self, slot: int, known_until_us: int, planned_sms: Sequence[int] = ()
+    ) -> list[Effect]:
+        """Hold the RAN to its promises from ``slot`` on; record where it goes above them, by its
+        plans (``planned_sms``) or since a late quantum has moved its tasks."""
+        if self._envelope.idle:
+            return []
+        both = zip_longest(planned_sms, self._ran_by_slot(slot), fillvalue=0)
+        ran_sms = [max(planned, moved) for planned, moved in both]
+        broken = self._envelope.commit(slot, known_until_us // self._slot_us, ran_sms)
+        if broken is None:
+            return []
+        from_us, to_us = broken.from_slot * self._slot_us, broken.until_slot * self._slot_us
+        row = (slot, from_us, to_us, broken.promised_sms, broken.taken_sms)
+        reason = (
+            f"emergency in [{from_us}, {to_us}) us: the RAN takes {broken.taken_sms} SMs, "
+            f"{broken.promised_sms} were promised"
+        )
+        return [Record("ran_emergencies", row), Decide(f"envelope {slot}", reason)]
+
     def _promise(self, slot: int, known_until_us: int) -> Record:
         """The largest SM count of the committed envelope within each window from this slot on."""
         start_us = slot * self._slot_us
+        known_us = max(start_us, known_until_us)
+        committed_until = self._envelope.committed_until(known_us // self._slot_us)
+        committed_us = max(known_us, committed_until * self._slot_us)
         row = [slot, start_us]
         for window_us in PROMISE_WINDOWS_US:
-            known = self._timeline.ran_sms_within(
-                start_us, min(start_us + window_us, known_until_us)
-            )
-            beyond = self._worst.within(max(start_us, known_until_us), start_us + window_us)
-            row.append(max(known, beyond))
+            end_us = start_us + window_us
+            known = self._timeline.ran_sms_within(start_us, min(end_us, known_until_us))
+            until_slot = min(committed_until, -(-end_us // self._slot_us))
+            committed = self._envelope.most_sms(known_us // self._slot_us, until_slot)
+            beyond = self._worst.within(committed_us, end_us)
+            row.append(max(known, committed, beyond))
         return Record("promises", tuple(row))
 
+    def _split(self, slot: int) -> list[Effect]:
+        """Tell gNBs that share this GPU what each may use, where that changes."""
+        promised = self._envelope.promised_ahead(slot)
+        if len(self._plans) < 2 or promised is None:
+            return []
+        wanted = {gnb: self._plans[gnb].wanted_sms for gnb in self._view.gnbs}
+        shares = split_sms(self._view.ran_gpu, wanted, promised)
+        changed = {gnb: sms for gnb, sms in shares.items() if sms != self._shares[gnb]}
+        self._shares.update(shares)
+        return [
+            Send(node_name(self._view.site, gnb, "mac"), EnvelopeShare(gnb, sms, slot + 1))
+            for gnb, sms in changed.items()
+        ]
+
     def _grant(self, now_us: int, known_until_us: int) -> list[Effect]:
-        """Lease the spare of [now, known_until) to the jobs that want it."""
+        """Lease the spare of [now, known_until), and what the envelope leaves beyond it, to the
+        jobs that want it."""
         granted_until_us = self._known_until_us
         self._known_until_us = max(granted_until_us, known_until_us)
-        spare = self._timeline.spare_windows(max(0, now_us), known_until_us)
+        from_us = max(0, now_us)
+        known = self._timeline.spare_windows(from_us, known_until_us)
+        spare = self._envelope.lease(known, from_us, known_until_us // self._slot_us)
         active = [job for job, wants in self._jobs.items() if wants]
         if not active:
             return []
-        shares = [self._divide(window.sms, active) for window in spare]
         effects: list[Effect] = []
+        if self._view.spec.partition != "green_context":  # there each quantum switches by itself
+            spare, effects = self._parted(from_us, known_until_us, spare)
+        shares = [self._divide(window.sms, active) for window in spare]
         for job in active:
             windows = tuple(
                 Window(window.start_us, window.end_us, sms)
@@ -189,6 +264,26 @@ class SiteAgent:
             )
             effects += self._lease(now_us, job, windows, granted_until_us)
         return effects
+
+    def _parted(
+        self, now_us: int, known_until_us: int, spare: tuple[Window, ...]
+    ) -> tuple[tuple[Window, ...], list[Effect]]:
+        """What the GPU's partition can lend of the spare windows, to the end of the run: beyond
+        what is known, as much as the worst case leaves."""
+        end_us = max(self._view.run.end_us + self._view.run.drain_us, known_until_us)
+        known_us = max(known_until_us, spare[-1].end_us if spare else 0)
+        worst_sms = self._worst.within(0, end_us)
+        beyond_sms = self._gpu.round_down(max(0, self._gpu.sms - worst_sms))
+        plan = self._partition.plan(now_us, end_us, Outlook(spare, known_us, beyond_sms))
+        switches: list[Effect] = [
+            Decide(
+                "partition",
+                f"{self._view.spec.partition}: training goes from {switch.old.sms} to "
+                f"{switch.new.sms} SMs in [{switch.start_us}, {switch.end_us}) us",
+            )
+            for switch in plan.begun
+        ]
+        return plan.windows[:MAX_LEASE_WINDOWS], switches
 
     def _divide(self, sms: int, jobs: list[str]) -> Mapping[str, int]:
         shares = self._policy.divide(sms, jobs, self._gpu)
@@ -204,13 +299,12 @@ class SiteAgent:
         epoch = self._epochs[job]
         rows = tuple((window.start_us, window.end_us, window.sms) for window in windows)
         permille = self._view.job(job).bandwidth_permille
-        effects: list[Effect] = [
-            Send(self._trainers[job], LeaseGrant(job, epoch, permille, rows[:64]))
-        ]
+        effects: list[Effect] = [Send(self._trainers[job], LeaseGrant(job, epoch, permille, rows))]
         for window in windows:
             start_us = max(window.start_us, granted_until_us)
-            if start_us < window.end_us:
-                row = (epoch, now_us, start_us, window.end_us, window.sms)
+            end_us = min(window.end_us, self._known_until_us)  # what lies beyond may still change
+            if start_us < end_us:
+                row = (epoch, now_us, start_us, end_us, window.sms)
                 effects.append(Record("leases", row))
         return effects
 
@@ -240,6 +334,7 @@ class SiteAgent:
             )
             effects.append(Decide(f"allocation {key.cell}/{key.air_slot}", reason))
         if effects:
+            effects += self._commit(now_us // self._slot_us, self._known_until_us)
             effects += self._grant(now_us, self._known_until_us)
         return effects
 

@@ -1,7 +1,9 @@
 """Every message that travels between processes, each with one sentence of meaning.
 
-Owns the types and their ranges; knows nothing of sockets or of nodes. The wire form is in
-``codec.py``. PROTOCOL.md is the specification; a test holds it to this file.
+Owns the base of all messages, the version, and the messages between the nodes of a run, with their
+ranges (``control.py``: a node and the launcher; ``work.py``: a node and its executor); knows
+nothing of sockets or of nodes. The wire form is in ``codec.py``. PROTOCOL.md is the specification;
+a test holds it to this file.
 
 All times are emulated integer microseconds since the epoch of the run unless a name says
 otherwise. ``direction`` is 0 for downlink and 1 for uplink.
@@ -31,7 +33,7 @@ from protocols.fields import (
     TimeUs,
 )
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 DOWNLINK = 0
 UPLINK = 1
@@ -42,132 +44,6 @@ class Message:
     """Base of all messages; subclasses set ``TAG``, their number on the wire."""
 
     TAG: ClassVar[int] = -1
-
-
-# --- control: between a node and the launcher ---------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Hello(Message):
-    """A node says who it is, which life of it this is, and where its inbox is bound."""
-
-    TAG: ClassVar[int] = 1
-    kind: Name
-    node: Name
-    life: U32
-    version: U16
-    run_token: Name
-    pid: U32
-    inbox: Annotated[str, Text(200)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Config(Message):
-    """The launcher gives a node its configuration: a JSON document (see testbed.topology.node)."""
-
-    TAG: ClassVar[int] = 2
-    document: Annotated[str, Text(60_000)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ready(Message):
-    """A node has built its state, connected to its peers and started its executor."""
-
-    TAG: ClassVar[int] = 3
-    node: Name
-    life: U32
-    detail: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Start(Message):
-    """Emulated time 0 is at this reading of CLOCK_MONOTONIC (nanoseconds)."""
-
-    TAG: ClassVar[int] = 4
-    epoch_ns: Annotated[int, Int(0, 2**63 - 1)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Heartbeat(Message):
-    """A node's event loop lives; ``progress`` counts the steps that its state machine has taken."""
-
-    TAG: ClassVar[int] = 5
-    progress: Annotated[int, Int(0, 2**53)]
-    now_us: TimeUs
-    note: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PeerStatus(Message):
-    """The launcher tells a node that a peer is missing, back, or lost."""
-
-    TAG: ClassVar[int] = 6
-    node: Name
-    status: Name
-    reason: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Drain(Message):
-    """No new work: finish what is open, flush, and answer Drained."""
-
-    TAG: ClassVar[int] = 7
-    reason: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Drained(Message):
-    """A node has nothing open any more."""
-
-    TAG: ClassVar[int] = 8
-    node: Name
-    detail: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stop(Message):
-    """A node shall flush its journal and exit with status 0."""
-
-    TAG: ClassVar[int] = 9
-    reason: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Refused(Message):
-    """The launcher refuses a message or a node, with a code and the reason."""
-
-    TAG: ClassVar[int] = 10
-    code: Name
-    reason: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Failed(Message):
-    """A node reports the error that ends it, before it exits."""
-
-    TAG: ClassVar[int] = 11
-    node: Name
-    error: Name
-    reason: Note
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Inject(Message):
-    """A fault for one node, from the topology's list: what, when (emulated), and its numbers."""
-
-    TAG: ClassVar[int] = 12
-    fault: Name
-    at_us: TimeUs
-    numbers: Annotated[tuple[int, ...], Ints(-(2**53), 2**53, 8)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stats(Message):
-    """A node's counters at its end: a JSON object, for the manifest."""
-
-    TAG: ClassVar[int] = 13
-    node: Name
-    document: Annotated[str, Text(60_000)]
 
 
 # --- radio and GPU: gNB MAC, PHY, site agent, trainer -------------------------------------------
@@ -195,6 +71,11 @@ class SlotDemand(Message):
     Row: cell, air_slot, direction, n_prb, layers, code_blocks, decode_work (code blocks weighted
     by iterations / 10, in thousandths). Sent in every slot, so that it also tells how far the
     plans reach: downlink through ``dl_known_slot``, uplink through ``ul_known_slot``.
+
+    ``promise``: SMs that this gNB's PHY work will not exceed, rows of first slot in which the work
+    runs and SMs, ascending, each until the next, nothing from ``promised_until_slot`` on. Empty
+    where the MAC promises nothing. ``breaches`` counts plans above a promise since the start;
+    ``wanted_sms`` is what the backlog needs now.
     """
 
     TAG: ClassVar[int] = 21
@@ -203,6 +84,10 @@ class SlotDemand(Message):
     dl_known_slot: U32
     ul_known_slot: U32
     tasks: Annotated[tuple[tuple[int, ...], ...], Rows(7, 512)]
+    promise: Annotated[tuple[tuple[int, int], ...], Rows(2, 32, 0, 2**32 - 1)] = ()
+    promised_until_slot: U32 = 0
+    breaches: U32 = 0
+    wanted_sms: U16 = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,6 +161,20 @@ class QuantumStarted(Message):
     start_us: TimeUs
     end_us: TimeUs
     sms: U16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnvelopeShare(Message):
+    """Site agent to gNB MAC: the SMs of the GPU that this gNB may use, from ``from_slot`` on.
+
+    Sent where several gNBs share a GPU and all of them promise, and only when it changes; until
+    then a gNB may use the whole GPU.
+    """
+
+    TAG: ClassVar[int] = 27
+    gnb: Name
+    sms: U16
+    from_slot: U32
 
 
 # --- training: coordinator and trainers ---------------------------------------------------------

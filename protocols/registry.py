@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from protocols import messages, work
+from protocols import control, messages, work
 from protocols.messages import Message
 
 MESSAGES: dict[int, type[Message]] = {
     kind.TAG: kind
-    for module in (messages, work)
+    for module in (control, messages, work)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Message) and kind is not Message
 }

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from testbed.gpu.cost import DOWNLINK
+
+
+@dataclass(frozen=True, slots=True)
+class PhyBudgetUs:
+    """How long PHY work may take: a decode after its slot, downlink before its air time."""
+
+    ul_decode_us: int
+    fronthaul_lead_us: int
 
 
 def ready_us(direction: int, air_slot: int, slot_us: int) -> int:

@@ -2,8 +2,8 @@
 
 Every task first gets one partition step, in the order given (by deadline); then the task that has
 least of what saturates it gets the next step, until all are saturated or nothing is left. When a
-task ends, or an earlier reservation changes, the rest share anew. Uplink decodes together stay
-within the profile's ``ran_sm_cap``.
+task ends, or an earlier reservation changes, the rest share anew. All of them together stay within
+a limit (``testbed.gpu.sizing``), uplink decodes also within the profile's ``ran_sm_cap``.
 """
 
 from __future__ import annotations
@@ -56,16 +56,19 @@ class Sharer:
         self._changes = sorted(edges)
 
     def share(
-        self, ready_us: int, tasks: Sequence[tuple[PhyDemand, bool]]
+        self, ready_us: int, tasks: Sequence[tuple[PhyDemand, bool]], most_sms: int
     ) -> list[list[tuple[int, int]]]:
-        """(from_us, sms) of each task (demand, uplink?), from ``ready_us`` to its end."""
+        """(from_us, sms) of each task (demand, uplink?), from ``ready_us`` to its end.
+
+        ``most_sms``: what the tasks may have together at any time, at least ``gpu.min_sms``.
+        """
         runs = [
             _Run(demand, uplink, demand.fixed_us, demand.work_us, []) for demand, uplink in tasks
         ]
         now_us = ready_us
         active = list(runs)
         while active:
-            counts = self._distribute(now_us, active)
+            counts = self._distribute(now_us, active, most_sms)
             speeds = [self._speed(run, sms) for run, sms in zip(active, counts, strict=True)]
             first_us = min(run.left_us(speed) for run, speed in zip(active, speeds, strict=True))
             events = [time for time in self._changes if time > now_us][:1]
@@ -84,8 +87,8 @@ class Sharer:
     def _speed(self, run: _Run, sms: int) -> float:
         return rate(self._gpu, run.demand, sms, self._other_permille) if sms else 0.0
 
-    def _distribute(self, now_us: int, active: Sequence[_Run]) -> list[int]:
-        free = self._gpu.sms - _at(self._used, now_us)
+    def _distribute(self, now_us: int, active: Sequence[_Run], most_sms: int) -> list[int]:
+        free = min(self._gpu.sms - _at(self._used, now_us), most_sms)
         cap = max(self._gpu.phy.ran_sm_cap, self._gpu.min_sms)
         decode_free = cap - _at(self._decoding, now_us)
         counts = [0] * len(active)

@@ -10,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from testbed.errors import PolicyError
 from testbed.gpu.cost import UPLINK, PhyDemand, Segment, finish_us
 from testbed.gpu.gate import Window
 from testbed.gpu.profile import GpuProfile
 from testbed.gpu.sharing import Sharer
+from testbed.gpu.sizing import PhyGroup, PhySizing, Saturation
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,24 @@ class Reservation:
 class RanTimeline:
     """Reservations of one GPU. A later plan never changes an earlier reservation."""
 
-    def __init__(self, gpu: GpuProfile, other_bandwidth_permille: int = 0) -> None:
-        """``other_bandwidth_permille``: share that training may use beside a decode."""
+    def __init__(
+        self,
+        gpu: GpuProfile,
+        other_bandwidth_permille: int = 0,
+        sizing: PhySizing | None = None,
+    ) -> None:
+        """An empty timeline.
+
+        Args:
+            gpu: the profile.
+            other_bandwidth_permille: share that training may use beside a decode.
+            sizing: how many SMs a group of tasks may have; None: what saturates them.
+        """
         self._gpu = gpu
         self._other_permille = other_bandwidth_permille
+        self._sizing = sizing or Saturation()
         self._reservations: list[Reservation] = []
+        self._profiles: dict[bool | None, list[tuple[int, int, int]]] = {}
 
     def reservations(self) -> Sequence[Reservation]:
         """All reservations that were not dropped, in the order in which they were made."""
@@ -81,34 +96,81 @@ class RanTimeline:
         """Forget reservations that ended at or before ``now_us``."""
         if any(item.end_us <= now_us for item in self._reservations):
             self._reservations = [item for item in self._reservations if item.end_us > now_us]
+            self._profiles.clear()
 
     def replace(self, old: Reservation, new: Reservation) -> None:
         """Put ``new`` in the place of ``old``: the task will run otherwise than it was planned."""
         self._reservations = [new if item is old else item for item in self._reservations]
+        self._profiles.clear()
 
     def reserve(self, requests: Iterable[TaskRequest]) -> list[Reservation]:
-        """Place tasks; those that become ready together share what is free (``sharing``)."""
+        """Place tasks; those that become ready together share what is free (``sharing``).
+
+        Raises PolicyError where the sizing policy returns what it may not.
+        """
         ordered = sorted(requests, key=_order)
         placed: list[Reservation] = []
         for ready_us, group in groupby(ordered, key=lambda request: request.ready_us):
-            members = list(group)
-            used = self.ran_steps(ready_us, None, uplink=None)
-            decoding = self.ran_steps(ready_us, None, uplink=True)
-            sharer = Sharer(self._gpu, self._other_permille, used, decoding)
-            shares = sharer.share(
-                ready_us, [(request.demand, request.key.uplink) for request in members]
-            )
-            for request, steps in zip(members, shares, strict=True):
-                segments = [Segment(at, sms, self._other_permille) for at, sms in steps]
-                end_us = finish_us(self._gpu, request.demand, segments)
-                kept = tuple(step for step in steps if step[0] < end_us)
-                placed.append(Reservation(request, kept, end_us))
-            self._reservations += placed[len(placed) - len(members) :]
+            reserved = self._place_group(ready_us, list(group))
+            self._reservations += reserved
+            self._profiles.clear()
+            placed += reserved
         return placed
+
+    def _place_group(self, ready_us: int, members: list[TaskRequest]) -> list[Reservation]:
+        used = self.ran_steps(ready_us, None, uplink=None)
+        decoding = self.ran_steps(ready_us, None, uplink=True)
+        sharer = Sharer(self._gpu, self._other_permille, used, decoding)
+        tasks = [(request.demand, request.key.uplink) for request in members]
+        tried: dict[int, list[Reservation]] = {}
+
+        def within(most_sms: int) -> list[Reservation]:
+            if most_sms not in tried:
+                shares = sharer.share(ready_us, tasks, self._checked(most_sms))
+                tried[most_sms] = [
+                    self._reservation(request, steps)
+                    for request, steps in zip(members, shares, strict=True)
+                ]
+            return tried[most_sms]
+
+        group = PhyGroup(
+            self._gpu,
+            ready_us,
+            tuple(request.demand for request in members),
+            tuple(request.deadline_us for request in members),
+            lambda most_sms: [placed.end_us for placed in within(most_sms)],
+        )
+        return within(self._sizing.most_sms(group))
+
+    def _reservation(self, request: TaskRequest, steps: list[tuple[int, int]]) -> Reservation:
+        segments = [Segment(at, sms, self._other_permille) for at, sms in steps]
+        end_us = finish_us(self._gpu, request.demand, segments)
+        kept = tuple(step for step in steps if step[0] < end_us)
+        return Reservation(request, kept, end_us)
+
+    def _checked(self, most_sms: int) -> int:
+        least, most = self._gpu.min_sms, self._gpu.sms
+        if type(most_sms) is not int or not least <= most_sms <= most:
+            policy = type(self._sizing).__name__
+            raise PolicyError(f"PHY sizing {policy}: {most_sms!r} SMs: allowed {least} to {most}")
+        return most_sms
+
+    def sms_by_slot(self, first_slot: int, slot_us: int) -> list[int]:
+        """The RAN's largest SM count within each slot, from a slot on to the last reservation."""
+        largest: list[int] = []
+        for from_us, to_us, sms in self.ran_steps(first_slot * slot_us, None):
+            first, last = from_us // slot_us - first_slot, (to_us - 1) // slot_us - first_slot
+            largest += [0] * (last + 1 - len(largest))
+            for slot in range(first, last + 1):
+                largest[slot] = max(largest[slot], sms)
+        return largest
 
     def ran_sms_within(self, start_us: int, end_us: int) -> int:
         """The RAN's largest SM count in [start_us, end_us)."""
-        return max((sms for _, _, sms in self.ran_steps(start_us, end_us)), default=0)
+        if end_us <= start_us:
+            return 0
+        steps = self._steps(None)
+        return max([sms for first, to, sms in steps if first < end_us and to > start_us], default=0)
 
     def ran_steps(
         self,
@@ -122,36 +184,16 @@ class RanTimeline:
         ``end_us`` None: until the last reservation ends. ``uplink``: of uplink decodes only.
         ``without``: a reservation to leave out.
         """
-        pieces = [
-            piece
-            for item in self._reservations
-            if item is not without
-            and item.end_us > start_us
-            and (uplink is None or item.request.key.uplink == uplink)
-            for piece in item.pieces()
-            if piece[2] > 0 and piece[1] > start_us
-        ]
-        if end_us is None:
-            end_us = max((piece[1] for piece in pieces), default=start_us)
-        if end_us <= start_us:
-            return []
-        deltas: dict[int, int] = {start_us: 0}
-        for from_us, to_us, sms in pieces:
-            if from_us < end_us:
-                first = max(from_us, start_us)
-                deltas[first] = deltas.get(first, 0) + sms
-                if to_us < end_us:
-                    deltas[to_us] = deltas.get(to_us, 0) - sms
-        times = sorted(deltas)
-        steps: list[tuple[int, int, int]] = []
-        sms = 0
-        for time_us, until_us in pairwise([*times, end_us]):
-            sms += deltas[time_us]
-            if steps and steps[-1][2] == sms:
-                steps[-1] = (steps[-1][0], until_us, sms)
-            else:
-                steps.append((time_us, until_us, sms))
-        return steps
+        if without is not None:
+            others = [item for item in self._reservations if item is not without]
+            return _clipped(_profile(others, uplink), start_us, end_us)
+        return _clipped(self._steps(uplink), start_us, end_us)
+
+    def _steps(self, uplink: bool | None) -> list[tuple[int, int, int]]:
+        profile = self._profiles.get(uplink)
+        if profile is None:
+            profile = self._profiles[uplink] = _profile(self._reservations, uplink)
+        return profile
 
     def spare_windows(self, start_us: int, end_us: int) -> tuple[Window, ...]:
         """Grantable SMs over time in [start_us, end_us): the whole GPU less the RAN, rounded down
@@ -166,6 +208,52 @@ class RanTimeline:
             else:
                 windows.append(Window(from_us, to_us, sms))
         return tuple(windows)
+
+
+def _profile(
+    reservations: Sequence[Reservation], uplink: bool | None
+) -> list[tuple[int, int, int]]:
+    """(from_us, to_us, SMs) from the first reservation to the end of the last, ascending."""
+    deltas: dict[int, int] = {}
+    for item in reservations:
+        if uplink is None or item.request.key.uplink == uplink:
+            before = 0
+            for from_us, sms in item.steps:
+                deltas[from_us] = deltas.get(from_us, 0) + sms - before
+                before = sms
+            deltas[item.end_us] = deltas.get(item.end_us, 0) - before
+    steps: list[tuple[int, int, int]] = []
+    first_us = sms = 0
+    for time_us in sorted(deltas):
+        if deltas[time_us]:
+            if steps or sms:
+                steps.append((first_us, time_us, sms))
+            first_us = time_us
+            sms += deltas[time_us]
+    return steps
+
+
+def _clipped(
+    profile: Sequence[tuple[int, int, int]], start_us: int, end_us: int | None
+) -> list[tuple[int, int, int]]:
+    """The part of a profile within [start_us, end_us), with no SMs before and behind it."""
+    if end_us is None:
+        end_us = profile[-1][1] if profile else start_us
+    if end_us <= start_us:
+        return []
+    steps: list[tuple[int, int, int]] = []
+    reached_us = start_us
+    for from_us, to_us, sms in profile:
+        if to_us > reached_us:
+            if from_us >= end_us:
+                break
+            if from_us > reached_us:  # before the first reservation
+                steps.append((reached_us, from_us, 0))
+            reached_us = min(to_us, end_us)
+            steps.append((max(from_us, start_us), reached_us, sms))
+    if reached_us < end_us:
+        steps.append((reached_us, end_us, 0))
+    return steps
 
 
 def _order(request: TaskRequest) -> tuple[int, int, int, int]:

@@ -22,9 +22,7 @@ import zmq
 
 from protocols.channel import ControlServer, UnknownPeer, routing_id
 from protocols.codec import decode, encode
-from protocols.errors import ProtocolError, RanloomError
-from protocols.messages import (
-    PROTOCOL_VERSION,
+from protocols.control import (
     Config,
     Drain,
     Drained,
@@ -32,7 +30,6 @@ from protocols.messages import (
     Heartbeat,
     Hello,
     Inject,
-    Message,
     PeerStatus,
     Ready,
     Refused,
@@ -40,6 +37,8 @@ from protocols.messages import (
     Stats,
     Stop,
 )
+from protocols.errors import ProtocolError, RanloomError
+from protocols.messages import PROTOCOL_VERSION, Message
 from testbed.errors import NodeFailed
 from testbed.host.birth import Birth
 from testbed.host.children import Child

@@ -39,18 +39,14 @@ from nodes.api import (
 )
 from protocols.channel import ControlClient, routing_id
 from protocols.codec import Envelope, Frame, decode, encode
-from protocols.errors import ProtocolError, RanloomError
-from protocols.messages import (
-    PROTOCOL_VERSION,
+from protocols.control import (
     Config,
-    Decision,
     Drain,
     Drained,
     Failed,
     Heartbeat,
     Hello,
     Inject,
-    Message,
     PeerStatus,
     Ready,
     Refused,
@@ -58,6 +54,8 @@ from protocols.messages import (
     Stats,
     Stop,
 )
+from protocols.errors import ProtocolError, RanloomError
+from protocols.messages import PROTOCOL_VERSION, Decision, Message
 from protocols.work import ExecutorFailed, ExecutorReady, ExecutorStart
 from testbed.errors import FidelityError, NodeFailed
 from testbed.executors.clock import EmulatedClock

@@ -12,23 +12,53 @@ from pathlib import Path
 
 from testbed.errors import PolicyError
 from testbed.gpu.lease_policy import WholeSpare
+from testbed.gpu.sizing import Deadline, Saturation
 from testbed.ran.schedulers import ProportionalFair, RoundRobin
 from testbed.topology.names import OWN_CLASS
 from testbed.topology.schema import Topology
 from testbed.training.assignment import Equal
 
+
+def _spare_compute() -> object:
+    """Grants when and as much as keeps the RAN's SMs steady, within every delay budget."""
+    from testbed.shaping.policy import SpareCompute
+
+    return SpareCompute()
+
+
+def _load_smoother() -> object:
+    """Smooths the load by an average that may rise and fall by so much per slot, no more."""
+    from testbed.shaping.policy import LoadSmoother
+
+    return LoadSmoother()
+
+
 BUILT_IN: Mapping[str, Mapping[str, Callable[[], object]]] = {
-    "site.mac": {"proportional_fair": ProportionalFair, "round_robin": RoundRobin},
+    "site.mac": {
+        "proportional_fair": ProportionalFair,
+        "round_robin": RoundRobin,
+        "spare_compute": _spare_compute,
+        "load_smoother": _load_smoother,
+    },
+    "site.phy": {"saturation": Saturation, "deadline": Deadline},
     "site.lease": {"whole_spare": WholeSpare},
     "coordinator.assignment": {"equal": Equal},
 }
-METHODS = {"site.mac": "schedule", "site.lease": "divide", "coordinator.assignment": "split"}
+"""Slot -> short name -> a class, or a function that imports one: compiled policies load slowly."""
+
+METHODS = {
+    "site.mac": "schedule",
+    "site.phy": "most_sms",
+    "site.lease": "divide",
+    "coordinator.assignment": "split",
+}
 
 
 def policy_names(topology: Topology) -> dict[str, str]:
     """Slot of a policy -> the name that the topology gives."""
     return {
         "site.mac": topology.policies.site.mac,
+        "site.phy": topology.policies.site.phy,
         "site.lease": topology.policies.site.lease,
         "coordinator.assignment": topology.policies.coordinator.assignment,
     }

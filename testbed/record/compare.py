@@ -30,7 +30,10 @@ _FIGURES = (
     ("ran.bler.ul", "share"),
     ("ran.throughput_mbps.dl", "Mb/s"),
     ("ran.throughput_mbps.ul", "Mb/s"),
+    ("ran.settled_bytes.dl", "bytes"),
+    ("ran.settled_bytes.ul", "bytes"),
     ("ran.late_byte_share", "share"),
+    ("ran.emergencies.count", "count"),
     ("ran.jain.dl", "0..1"),
     ("ran.jain.ul", "0..1"),
     ("spare.idle_fraction", "share"),
@@ -114,8 +117,10 @@ def compare_summaries(names: tuple[str, ...], summaries: Sequence[Mapping[str, A
     if reasons:
         raise RanloomError("runs that cannot be compared:\n  " + "\n  ".join(reasons))
     rows = [_row(figure, unit, summaries) for figure, unit in _all_figures(summaries)]
-    shown = tuple(row for row in rows if any(value is not None for value in row.values))
-    return Comparison(names, shown, tuple(_doubts(names, summaries)))
+    shown = [row for row in rows if any(value is not None for value in row.values)]
+    if summaries[0]["ran"]["sites"]:
+        shown.append(_throughput_ratio(summaries))
+    return Comparison(names, tuple(shown), tuple(_doubts(names, summaries)))
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -202,9 +207,27 @@ def _all_figures(summaries: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]
         figures += [(f"spare.{name}.{w}", "share") for w in sorted(windows, key=int)]
     five_qis = sorted({q for s in summaries for q in s["ran"].get("delay_us", {})}, key=int)
     figures += [
-        (f"ran.delay_us.{five_qi}.{key}", "us") for five_qi in five_qis for key in ("p50", "p95")
+        (f"ran.delay_us.{five_qi}.{key}", unit)
+        for five_qi in five_qis
+        for key, unit in (("p50", "us"), ("p95", "us"), ("p99", "us"), ("late_byte_share", "share"))
     ]
     return figures
+
+
+def _throughput_ratio(summaries: Sequence[Mapping[str, Any]]) -> ComparedRow:
+    """Bytes delivered of those that had their whole delay budget, both directions, to the first
+    run's (design.md section 9)."""
+    ways = [[_value(s, f"ran.settled_bytes.{way}") for way in ("dl", "ul")] for s in summaries]
+    settled = [sum(v for v in parts if v is not None) for parts in ways]
+    known = all(any(v is not None for v in parts) for parts in ways) and settled[0] > 0
+    same = len({_value(s, "ran.settled_until_us") for s in summaries}) == 1
+    if not known or not same:
+        why = "the runs settle at different times" if known else "nothing was settled"
+        nothing = (None,) * len(summaries)
+        return ComparedRow("ran.throughput_ratio", "ratio", nothing, nothing, nothing, why)
+    ratios = tuple(round(value / settled[0], 6) for value in settled)
+    differences = tuple(round(ratio - 1.0, 6) for ratio in ratios)
+    return ComparedRow("ran.throughput_ratio", "ratio", ratios, ratios, differences)
 
 
 def _row(figure: str, unit: str, summaries: Sequence[Mapping[str, Any]]) -> ComparedRow:

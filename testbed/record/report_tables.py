@@ -236,6 +236,8 @@ def _ran(summary: Summary) -> Table:
         rows += [_row(f"{label}, {way.upper()}", unit, parts, way, show) for way in ("dl", "ul")]
     late = "bytes later than their budget"
     rows.append(_row(late, "% of bytes", each, "late_byte_share", share))
+    broken = [figures["emergencies"] for figures in each]
+    rows.append(_row("emergencies: more SMs than promised", "count", broken, "count"))
     totals = [figures["bytes"] for figures in each]
     arrived = tuple(number(total["arrived"] / 1e6) for total in totals)
     rows.append(Row("arrived in the whole run", "MB", arrived))

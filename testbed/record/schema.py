@@ -33,7 +33,10 @@ TABLES: dict[str, tuple[str, ...]] = {
     "ran_pieces": ("cell", "air_slot", "direction", "planned", "from_us", "to_us", "sms"),
     # site agent, per slot: the largest SM count of the committed envelope within q of the slot.
     "promises": ("slot", "at_us", *(f"within_{q}_us" for q in PROMISE_WINDOWS_US)),
-    # site agent: what each grant added to the lease; the rows of a job tile time.
+    # site agent: where, in [at_us, until_us), plans or new promises of the RAN went above what had
+    # been promised; the SMs are of the slot with the largest excess, slot is when it became known.
+    "ran_emergencies": ("slot", "at_us", "until_us", "promised_sms", "taken_sms"),
+    # site agent: what each grant added to the lease within the plans; the rows of a job tile time.
     "leases": ("epoch", "granted_us", "start_us", "end_us", "sms"),
     # trainer: one row per quantum that ended (kind: testbed.gpu.quanta.QuantumKind).
     "quanta": (
@@ -76,6 +79,8 @@ TABLES: dict[str, tuple[str, ...]] = {
         "rlc_retx_bytes",
         "late_feedback",
     ),
+    # gNB MAC: UEs that still had bytes waiting for a grant at the end of the drain.
+    "ue_backlogs": ("cell", "ue", "direction", "five_qi", "at_us", "buffered_bytes"),
     # gNB MAC and PHY: how late each slot's wake-up was (source: LatenessSource), and by how much
     # real work ran over its hold (0 where it did not).
     "lateness": ("slot", "at_us", "lateness_us", "overrun_us", "source"),

@@ -11,7 +11,7 @@ import zmq
 from harness import decoys, live_run, run_cli, shared_memory, small_topology
 
 from protocols.codec import decode, encode
-from protocols.messages import Drained, Refused
+from protocols.control import Drained, Refused
 
 pytestmark = pytest.mark.live
 

@@ -7,6 +7,7 @@ names its cause; a shorter one is jitter of the wake-ups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
@@ -19,6 +20,7 @@ from testbed.gpu.quanta import QuantumKind
 from testbed.gpu.spare import Overlap, Steps, edges, overlaps, split_by_tolerance
 from testbed.record.measure.numbers import Figures, put, ratio
 from testbed.record.recording import Recording, SiteTimeline
+from testbed.record.scope import SiteScope
 
 MOST_ROWS = 500
 """Violations that are listed one by one; the count is of all."""
@@ -31,6 +33,7 @@ class Cause(Enum):
 
     FAULT = "injected_fault"
     OVERRUN = "quantum_overran"
+    EMERGENCY = "ran_emergency"
     OUTSIDE_LEASE = "outside_lease"
     RAN_LATE = "ran_past_its_plan"
     RAN_EARLY = "ran_before_its_plan"
@@ -60,13 +63,33 @@ class _Task:
     end_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Emergency:
+    slot: int
+    at_us: int
+    until_us: int
+
+    def meets(self, overlap: Overlap) -> bool:
+        return overlap.start_us < self.until_us and overlap.end_us > self.at_us
+
+    def known_us(self, site: SiteScope) -> int:
+        """By then the agent has granted the leases anew."""
+        return (self.slot + 1) * site.slot_us
+
+
 def violations(recording: Recording, timeline: SiteTimeline, tolerance_us: int) -> Figures:
     """``violations`` (count, duty, rows) and ``violation_jitter`` of one site."""
     found = overlaps(
         timeline.wanted, timeline.running, timeline.site.sms, recording.from_us, recording.to_us
     )
     real, jitter = split_by_tolerance(found, tolerance_us)
-    rows = [_row(timeline, item) for item in real[:MOST_ROWS]]
+    broken = [
+        _Emergency(*row)
+        for row in recording.rows("ran_emergencies", timeline.site)
+        .select(field.name for field in fields(_Emergency))
+        .iter_rows()
+    ]
+    rows = [_row(timeline, broken, item) for item in real[:MOST_ROWS]]
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["cause"]] = counts.get(row["cause"], 0) + 1
@@ -92,10 +115,11 @@ def violations(recording: Recording, timeline: SiteTimeline, tolerance_us: int) 
     return figures
 
 
-def _row(timeline: SiteTimeline, overlap: Overlap) -> dict[str, Any]:
+def _row(timeline: SiteTimeline, broken: Sequence[_Emergency], overlap: Overlap) -> dict[str, Any]:
     task = _Task(**_foremost(timeline.tasks, overlap, _Task, "planned_start_us"))
     quantum = _Quantum(**_foremost(timeline.quanta, overlap, _Quantum, "start_us"))
-    cause, text = _explain(timeline.lease, task, quantum, overlap)
+    known_us = next((e.known_us(timeline.site) for e in broken if e.meets(overlap)), None)
+    cause, text = _explain(timeline.lease, task, quantum, overlap, known_us)
     return {
         "at_us": overlap.start_us,
         "site": timeline.site.name,
@@ -127,7 +151,9 @@ def _foremost(
     return {field.name: best[field.name] for field in fields(kind)}
 
 
-def _explain(lease: Steps, task: _Task, quantum: _Quantum, overlap: Overlap) -> tuple[Cause, str]:
+def _explain(
+    lease: Steps, task: _Task, quantum: _Quantum, overlap: Overlap, emergency_us: int | None
+) -> tuple[Cause, str]:
     if quantum.kind == QuantumKind.FAULT:
         return Cause.FAULT, f"a fault held {quantum.sms} SMs whatever the lease said"
     over_us = quantum.end_us - quantum.modelled_end_us
@@ -135,6 +161,11 @@ def _explain(lease: Steps, task: _Task, quantum: _Quantum, overlap: Overlap) -> 
         return Cause.OVERRUN, (
             f"the quantum ended {over_us} us after its modelled end "
             f"(its real work took {quantum.real_us} us)"
+        )
+    if emergency_us is not None and quantum.start_us < emergency_us:
+        return Cause.EMERGENCY, (
+            f"the quantum began before {emergency_us} us, when the RAN took back what it had "
+            "promised"
         )
     granted = _least(lease, quantum.start_us, quantum.modelled_end_us)
     if granted < quantum.sms:

@@ -20,8 +20,8 @@ from protocols.channel import (
     routing_id,
 )
 from protocols.codec import decode, encode
+from protocols.control import Drain
 from protocols.errors import ProtocolError
-from protocols.messages import Drain
 
 LIMIT_S = 20.0
 MARK = 50

@@ -13,15 +13,12 @@ from protocols_sources import instances, same, values
 
 from protocols import codec
 from protocols.codec import MAX_FRAMES, MAX_HEADER_BYTES, Envelope, decode, encode, field_kinds
+from protocols.control import Drain, Heartbeat, Hello, Start
 from protocols.errors import ProtocolError, RanloomError
 from protocols.messages import (
     PROTOCOL_VERSION,
-    Drain,
-    Heartbeat,
-    Hello,
     LeaseGrant,
     PhyAllocation,
-    Start,
     StepCommit,
     SyncDone,
     TableBatch,

@@ -36,6 +36,7 @@ WRITER = {
     "ran_tasks": "one.agent",
     "ran_pieces": "one.agent",
     "promises": "one.agent",
+    "ran_emergencies": "one.agent",
     "leases": "one.agent",
     "quanta": "one.job.trainer",
     "trainer_events": "one.job.trainer",

@@ -131,11 +131,61 @@ def test_delay_throughput_and_late_bytes() -> None:
     assert (delay["n"], delay["p50"], delay["p99"]) == (3, 8000, 8001)
     assert figures["late_byte_share"] == 0.7
     assert figures["throughput_mbps"]["ul"] == pytest.approx(10_100 * 8 / 10_000)
-    # Jain over all 4 UEs of the cell, by bytes: (0, 100, 200, 700)
-    assert figures["jain"]["ul"] == round(1000**2 / (4 * (100**2 + 200**2 + 700**2)), 6)
+    # Jain over the 3 UEs that had data, by bytes: (100, 200, 700)
+    assert figures["jain"]["ul"] == round(1000**2 / (3 * (100**2 + 200**2 + 700**2)), 6)
     assert figures["jain"]["dl"] is None
     own = ran(by_hand({"sdus": rows}, ran_delay_budget_us={80: 500}))
     assert own["late_byte_share"] == 1.0
+
+
+def test_bytes_that_never_left_are_late_and_their_ue_counts_as_starved() -> None:
+    """8 ms of budget after the end at 11 ms: at 19 ms all that waits is late, at 18.999 it may not
+    be. Per class, and in Jain's index over (300, 0)."""
+
+    def left(five_qi: int, at_us: int, size: int) -> dict[str, int]:
+        row = {"ue": 1, "direction": 1, "five_qi": five_qi, "at_us": at_us}
+        return row | {"buffered_bytes": size}
+
+    served = {"direction": 1, "five_qi": 80, "bytes": 300, "arrival_us": 2000, "delivered_us": 3000}
+    figures = ran(by_hand({"sdus": [served], "ue_backlogs": [left(80, 19_000, 100)]}))
+    assert figures["late_byte_share"] == 0.25
+    assert figures["delay_us"]["80"]["late_byte_share"] == 0.25
+    assert figures["delay_us"]["80"]["ul"]["late_byte_share"] == 0.25
+    assert figures["delay_us"]["80"]["dl"]["late_byte_share"] is None
+    assert figures["delay_us"]["80"]["n"] == 1
+    assert figures["jain"]["ul"] == 0.5
+    for waiting in (left(80, 18_999, 100), left(9, 19_000, 100)):  # 5QI 9: 298 ms
+        figures = ran(by_hand({"sdus": [served], "ue_backlogs": [waiting]}))
+        assert (figures["late_byte_share"], figures["jain"]["ul"]) == (0.0, 1.0)
+
+
+def test_settled_bytes_had_their_whole_budget_before_the_end() -> None:
+    """11 ms less the 8 ms of 5QI 80: arrivals before 3 ms, after the warm-up of 1 ms."""
+
+    def sdu(arrival_us: int, size: int, direction: int = 1) -> dict[str, int]:
+        row = {"direction": direction, "five_qi": 80, "bytes": size, "arrival_us": arrival_us}
+        return row | {"delivered_us": 15_000}
+
+    rows = [sdu(999, 1), sdu(1000, 10), sdu(2999, 100), sdu(3000, 1000), sdu(2000, 7, 0)]
+    figures = ran(by_hand({"sdus": rows}))
+    assert figures["settled_until_us"] == 3000
+    assert figures["settled_bytes"] == {"dl": 7, "ul": 110}
+    assert figures["throughput_ratio"] is None
+    assert "compare" in figures["throughput_ratio_reason"]
+    short = ran(by_hand({"sdus": rows}, ran_delay_budget_us={80: 10_000}))
+    assert short["settled_bytes"]["ul"] is None
+    assert "longest delay budget" in short["settled_bytes"]["ul_reason"]
+
+
+def test_emergencies_are_counted_from_the_warm_up_on() -> None:
+    def broken(at_us: int, promised: int, taken: int) -> dict[str, int]:
+        return {"at_us": at_us, "promised_sms": promised, "taken_sms": taken}
+
+    rows = [broken(500, 8, 48), broken(1000, 16, 24), broken(9000, 8, 32), broken(11_000, 8, 48)]
+    figures = ran(by_hand({"ran_emergencies": rows}))
+    assert figures["emergencies"] == {"count": 2, "most_sms": 24, "per_s": 200.0}
+    assert figures["sites"]["one"]["emergencies"] == figures["emergencies"]
+    assert ran(by_hand({}))["emergencies"] == {"count": 0, "most_sms": 0, "per_s": 0.0}
 
 
 def test_bytes_are_conserved() -> None:
@@ -252,6 +302,27 @@ def test_each_violation_is_explained(
     assert figures["violations"]["duty"] == overlap_us / 10_000
     jitter = spare_section(recording, overlap_us, {})["sites"]["one"]
     assert (jitter["violations"]["count"], jitter["violation_jitter"]["count"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("slot", "at_us", "cause"),
+    [
+        (4, 3000, "ran_emergency"),  # known by 2500, the quantum began at 2000
+        (3, 3000, "outside_lease"),  # known by 2000: it should not have begun
+        (4, 4000, "outside_lease"),  # of another time
+    ],
+)
+def test_quantum_that_an_emergency_overtook_is_told_from_one_outside_its_lease(
+    slot: int, at_us: int, cause: str
+) -> None:
+    emergency = {"slot": slot, "at_us": at_us, "until_us": at_us + 1000}
+    rows = {
+        "ran_tasks": [task(3000, 4000)],
+        "quanta": [quantum(2000, 3400)],
+        "ran_emergencies": [emergency],
+    }
+    figures = spare_section(by_hand(rows), 50, {})["sites"]["one"]["violations"]
+    assert figures["by_cause"] == {cause: 1}
 
 
 def test_a_task_that_waited_for_a_quantum_shows_as_a_violation() -> None:

@@ -150,6 +150,36 @@ def test_the_first_run_is_one(summary: dict[str, Any]) -> None:
     assert "spare.usable_fraction.1000" in rows
 
 
+def test_throughput_ratio_is_of_the_bytes_that_settled_in_both_directions(
+    summary: dict[str, Any],
+) -> None:
+    first = changed(summary, "ran.settled_bytes", {"dl": 600, "ul": 400})
+    other = changed(summary, "ran.settled_bytes", {"dl": 590, "ul": 390})
+    rows = {row.figure: row for row in compare_summaries(("a", "b"), [first, other]).rows}
+    row = rows["ran.throughput_ratio"]
+    assert (row.values, row.ratios, row.differences) == ((1.0, 0.98), (1.0, 0.98), (0.0, -0.02))
+    assert rows["ran.settled_bytes.ul"].ratios == (1.0, 0.975)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("ran.settled_bytes", {"dl": None, "ul": None}, "nothing was settled"),
+        ("ran.settled_until_us", 7, "settle at different times"),
+    ],
+)
+def test_throughput_ratio_that_means_nothing_says_why(
+    summary: dict[str, Any], path: str, value: Any, told: str
+) -> None:
+    first = changed(summary, "ran.settled_bytes", {"dl": 600, "ul": 400})
+    other = changed(first, path, value)
+    row = {row.figure: row for row in compare_summaries(("a", "b"), [first, other]).rows}[
+        "ran.throughput_ratio"
+    ]
+    assert row.values == (None, None)
+    assert told in row.note
+
+
 def test_a_gain_over_next_to_nothing_is_not_given(summary: dict[str, Any]) -> None:
     small = changed(summary, "spare.usable_fraction.1000", 0.04)
     rows = {row.figure: row for row in compare_summaries(("a", "b"), [small, summary]).rows}
