@@ -36,6 +36,7 @@ bench: $(STAMP)
 	$(BIN)/python tests/bench/messages.py
 	$(BIN)/python tests/bench/simulator.py
 	$(BIN)/python tests/bench/slots.py
+	$(BIN)/python tests/bench/scheduler.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

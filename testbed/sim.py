@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nodes.api import (
     CancelTimer,
@@ -76,16 +77,21 @@ class Simulator:
         self._topology = topology
         self._view = RunView(topology)
         self._through_codec = through_codec
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self.keeps_bytes = through_codec or journals is not None
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._sequence = 0
-        self._now_us = _BEFORE_EPOCH_US
+        self.now_us = _BEFORE_EPOCH_US
+        """Virtual time."""
         host = topology.host
         self._message_us = max(1, math.ceil(host.message_overhead_wall_us / time_scale))
         self._quantum_us = math.ceil(host.quantum_overhead_wall_us / time_scale)
         self._spool = MemorySpool()
         self._book = SyncBook()
-        self._finished: set[str] = set()
         self._plans = {plan.node: plan for plan in plan_nodes(topology)}
+        self._delays_us: dict[tuple[str, str], int] = {}
+        self._unfinished = {
+            name for name, plan in self._plans.items() if plan.kind in ("gnb_mac", "coordinator")
+        }
         self._nodes: dict[str, _SimNode] = {
             name: _SimNode(self, plan, journals) for name, plan in self._plans.items()
         }
@@ -93,55 +99,50 @@ class Simulator:
     def run(self) -> SimResult:
         """Run to the end of the drain. Raises NodeFailed with the first cause."""
         for node in self._nodes.values():
-            self.at(_BEFORE_EPOCH_US, lambda node=node: node.feed(Started()))  # type: ignore[misc]
+            self.at(_BEFORE_EPOCH_US, node.feed, Started())
         for injection in injections(self._topology):
             if injection.node not in self._nodes:
                 continue
             event = Injected(injection.fault, injection.at_us, injection.numbers)
-            target = self._nodes[injection.node]
-            self.at(_BEFORE_EPOCH_US, lambda t=target, e=event: t.feed(e))  # type: ignore[misc]
-        must_finish = {
-            name for name, plan in self._plans.items() if plan.kind in ("gnb_mac", "coordinator")
-        }
+            self.at(_BEFORE_EPOCH_US, self._nodes[injection.node].feed, event)
         limit_us = self._view.end_us + 2 * self._view.drain_us + 1_000_000
-        while self._heap and not must_finish <= self._finished:
-            time_us, _, action = heapq.heappop(self._heap)
+        heap = self._heap
+        while heap and self._unfinished:
+            time_us, _, action, arguments = heapq.heappop(heap)
             if time_us > limit_us:
-                missing = ", ".join(sorted(must_finish - self._finished))
+                missing = ", ".join(sorted(self._unfinished))
                 raise NodeFailed(f"the drain did not end by {limit_us} us; still open: {missing}")
-            self._now_us = time_us
-            action()
+            self.now_us = time_us
+            action(*arguments)
         for node in self._nodes.values():
             node.close()
         return SimResult(
             self._spool,
-            self._now_us,
+            self.now_us,
             sum(node.stepper.steps for node in self._nodes.values()),
             {name: node.stepper.digest() for name, node in self._nodes.items()},
         )
 
     # --- for the nodes --------------------------------------------------------------------------
 
-    @property
-    def now_us(self) -> int:
-        """Virtual time."""
-        return self._now_us
-
-    def at(self, time_us: int, action: Callable[[], None]) -> None:
-        """Run ``action`` at that time, after all that was asked for earlier for the same time."""
+    def at(self, time_us: int, action: Callable[..., None], *arguments: Any) -> None:
+        """Call ``action`` at that time, after all that was asked for earlier for the same time."""
         self._sequence += 1
-        heapq.heappush(self._heap, (max(time_us, self._now_us), self._sequence, action))
+        at_us = time_us if time_us > self.now_us else self.now_us
+        heapq.heappush(self._heap, (at_us, self._sequence, action, arguments))
 
-    def deliver(self, source: str, to: str, message: Message, frames: list[Frame]) -> None:
-        """Send a message from one node to another."""
-        target = self._nodes[to]
-        latency_us = self._view.latency_us(self._plans[source].site, self._plans[to].site)
-        raw = [bytes(frame) for frame in frames]
-        if self._through_codec:
-            message = decode(raw)[0]
-        event = Received(source, message)
-        delay_us = max(latency_us, self._message_us)
-        self.at(self._now_us + delay_us, lambda: target.feed(event, raw))
+    def deliver(self, source: str, to: str, message: Message, frames: list[Frame] | None) -> None:
+        """Send a message from one node to another; ``frames`` where this run keeps bytes."""
+        raw: Sequence[Frame] = ()
+        if frames is not None:
+            raw = [bytes(frame) for frame in frames]
+            if self._through_codec:
+                message = decode(raw)[0]
+        delay_us = self._delays_us.get((source, to))
+        if delay_us is None:
+            latency_us = self._view.latency_us(self._plans[source].site, self._plans[to].site)
+            delay_us = self._delays_us[source, to] = max(latency_us, self._message_us)
+        self.at(self.now_us + delay_us, self._nodes[to].feed, Received(source, message), raw)
 
     def store(self, message: Message) -> None:
         """What the recorder keeps."""
@@ -149,7 +150,7 @@ class Simulator:
 
     def finish(self, node: str) -> None:
         """A node has nothing open any more."""
-        self._finished.add(node)
+        self._unfinished.discard(node)
 
     def trainer_executor(self, node: _SimNode) -> VirtualTrainer:
         """The virtual executor of a trainer node."""
@@ -182,7 +183,7 @@ class _SimNode:
             full = birth.topology.record.level == "full"
             file = (journals / f"{plan.node}.mp").open("wb")
             journal = Journal(file, birth.document(), full=full)
-        self.stepper = Stepper(build_node(birth), journal)
+        self.stepper = Stepper(build_node(birth), journal, encodes=sim.keeps_bytes)
         self._rows = RowBuffer(plan.node)
         self._timers: dict[str, int] = {}
         self._tasks: dict[int, int] = {}
@@ -205,17 +206,22 @@ class _SimNode:
                 f"{type(error).__name__}: {error} ({at.filename}:{at.lineno}, in {at.name})"
             ) from error
         for effect, frames in performed:
-            self._perform(effect, frames)
+            if type(effect) is Record:  # most of them
+                batch = self._rows.add(effect)
+                if batch is not None:
+                    self._sim.store(batch)
+            else:
+                self._perform(effect, frames)
 
     def report(self, message: Message) -> None:
         """The executor reports."""
-        self._sim.at(self._sim.now_us, lambda: self._reported(message))
+        self._sim.at(self._sim.now_us, self._reported, message)
 
     def wake(self, at_us: int) -> None:
         """The trainer's executor wants to go on at that time."""
         if at_us not in self._wakes:
             self._wakes.add(at_us)
-            self._sim.at(at_us, lambda: self._woken(at_us))
+            self._sim.at(at_us, self._woken, at_us)
 
     def close(self) -> None:
         """The end of the run: rows that are left, and the journal's last hash."""
@@ -225,38 +231,33 @@ class _SimNode:
 
     def _perform(self, effect: Effect, frames: list[Frame] | None) -> None:
         now_us = self._sim.now_us
-        match effect:
-            case Send(to=to, message=message):
-                assert frames is not None
-                self._sim.deliver(self.plan.node, to, message, frames)
-            case SetTimer(key=key, at_us=at_us):
-                self._timers[key] = at_us
-                self._sim.at(at_us, lambda: self._fire(key, at_us))
-            case CancelTimer(key=key):
-                self._timers.pop(key, None)
+        match effect:  # the most frequent ones first
+            case Send():
+                self._sim.deliver(self.plan.node, effect.to, effect.message, frames)
+            case SetTimer():
+                self._timers[effect.key] = effect.at_us
+                self._sim.at(effect.at_us, self._fire, effect.key, effect.at_us)
             case Work(message=PhyTask() as task):
                 self._tasks[task.task] = task.end_us
-                self._sim.at(task.end_us, lambda: self._phy_done(task))
-            case Work(message=message):
+                self._sim.at(task.end_us, self._phy_done, task)
+            case CancelTimer():
+                self._timers.pop(effect.key, None)
+            case Work():
                 assert self._trainer is not None
-                self._trainer.take(now_us, message)
-            case GrantLease(lease=lease):
+                self._trainer.take(now_us, effect.message)
+            case GrantLease():
                 assert self._trainer is not None
-                self._trainer.set_lease(now_us, lease)
-            case Record() as record:
-                batch = self._rows.add(record)
-                if batch is not None:
-                    self._sim.store(batch)
-            case Decide() as decide:
-                self._sim.store(self._rows.decision(now_us, decide))
-            case Store(message=message):
-                self._sim.store(message)
+                self._trainer.set_lease(now_us, effect.lease)
+            case Decide():
+                self._sim.store(self._rows.decision(now_us, effect))
+            case Store():
+                self._sim.store(effect.message)
             case Progress():
                 pass
             case Finished():
                 self._sim.finish(self.plan.node)
-            case Fail(reason=reason):
-                raise NodeFailed(f"{self.plan.node} at {now_us} us: {reason}")
+            case Fail():
+                raise NodeFailed(f"{self.plan.node} at {now_us} us: {effect.reason}")
 
     def _fire(self, key: str, at_us: int) -> None:
         if self._timers.get(key) == at_us:
@@ -270,7 +271,7 @@ class _SimNode:
         self._reported(PhyTaskDone(task.task, task.start_us, task.start_us, task.end_us))
 
     def _reported(self, message: Message) -> None:
-        self.feed(Reported(message), encode(message))
+        self.feed(Reported(message), encode(message) if self._sim.keeps_bytes else ())
 
     def _woken(self, at_us: int) -> None:
         self._wakes.discard(at_us)

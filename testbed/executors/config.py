@@ -59,9 +59,13 @@ class ComputeConfig(ExecutorBase):
 class PhyConfig(ComputeConfig):
     """``phy``: sizes of the largest task, for which buffers are allocated and kernels warmed."""
 
+    kind: Literal["kernels", "sionna"] = "kernels"
+    """What the real work is (see ``testbed.executors.phy_work``)."""
     antennas: Annotated[int, Field(ge=1, le=64)] = 4
     n_prb: Annotated[int, Field(ge=1, le=275)] = 273
     layers: Annotated[int, Field(ge=1, le=12)] = 2
+    layer_counts: tuple[PositiveInt, ...] = ()
+    """The layers that tasks can have, for what must be built for each; none: 1 and ``layers``."""
     code_blocks: PositiveInt = 60
     prime_lead_us: NonNegativeInt = 0
     """How long before a start a pass of little work warms the caches; 0: never."""

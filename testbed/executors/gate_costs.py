@@ -24,7 +24,9 @@ class GateCosts:
 
     def __init__(self, costs: QuantumCosts, guard_us: int, switch_us: int) -> None:
         self.guard_us = guard_us
-        self._costs = costs
+        self._by_level = {
+            kind: costs.by_level(kind) for kind in QuantumKind if kind < len(costs.cost_us)
+        }
         self._switch_us = switch_us
         self._last_sms = 0
         self._overruns: dict[tuple[QuantumKind, int], deque[int]] = {}
@@ -32,7 +34,7 @@ class GateCosts:
 
     def modelled_us(self, kind: QuantumKind, sms: int) -> int:
         """How long a quantum of that kind holds ``sms`` SMs if it starts next."""
-        return self._costs.by_level(kind)[sms] + self._switch(sms)
+        return self._by_level[kind][sms] + self._switch(sms)
 
     def p99_us(self, kind: QuantumKind, block: int) -> dict[int, int]:
         """SM count -> what the lease must hold for a quantum to start next."""
@@ -66,7 +68,7 @@ class GateCosts:
     def _needed_us(self, kind: QuantumKind, margin_us: int) -> dict[int, int]:
         return {
             sms: cost_us + self._switch(sms) + self.guard_us + margin_us
-            for sms, cost_us in self._costs.by_level(kind).items()
+            for sms, cost_us in self._by_level[kind].items()
         }
 
     def _switch(self, sms: int) -> int:

@@ -19,7 +19,7 @@ from testbed.executors.config import PhyConfig
 from testbed.executors.device import make_pace, open_device
 from testbed.executors.link import Port
 from testbed.executors.pace import Pace
-from testbed.executors.phy_slot import SlotWork
+from testbed.executors.phy_work import largest_task, open_work, shortest_wall_us
 
 _WARM_PASSES = 5
 _DONE = object()
@@ -161,9 +161,11 @@ class PhyExecutor:
     def __init__(self, config: PhyConfig) -> None:
         self.config = config
         self._pace = make_pace(config)
-        self._work = SlotWork(config, open_device(config))
+        self._work = open_work(config, open_device(config))
         self._wall_us = {
-            name: self._work.measure_wall_us(direction, self._pace.settle, _WARM_PASSES)
+            name: shortest_wall_us(
+                self._work, largest_task(config, direction), self._pace.settle, _WARM_PASSES
+            )
             for name, direction in (("uplink", UPLINK), ("downlink", 1 - UPLINK))
         }
 
@@ -172,6 +174,7 @@ class PhyExecutor:
         return {
             "largest_uplink_wall_us": self._wall_us["uplink"],
             "largest_downlink_wall_us": self._wall_us["downlink"],
+            "kind": self.config.kind,
             "device": self.config.device,
             "pace": self.config.pace,
         }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -39,7 +38,6 @@ _NOISE_VARIANCE = 0.05
 _INFORMATION_BITS = 128
 """Per downlink code block, as the decoder's stand-in code has."""
 _ORDERS = (2, 4, 6, 8)
-_DECODE_ITERATIONS = 10
 
 
 class SlotWork:
@@ -113,21 +111,6 @@ class SlotWork:
                 f"{task.n_prb} PRBs x {task.layers} layers; this PHY was configured for "
                 f"{config.n_prb} x {config.layers}",
             )
-
-    def measure_wall_us(self, direction: int, settle: Callable[[], None], passes: int) -> int:
-        """Warm up; the shortest wall time of the largest task of that direction."""
-        config = self._config
-        blocks = config.code_blocks
-        task = PhyTask(
-            0, direction, 0, 0, config.n_prb, config.layers, blocks, blocks * _DECODE_ITERATIONS
-        )
-        shortest_ns = 1 << 62
-        for _ in range(passes):
-            start_ns = time.monotonic_ns()
-            self.run(task)
-            settle()
-            shortest_ns = min(shortest_ns, time.monotonic_ns() - start_ns)
-        return shortest_ns // 1000
 
     def _uplink(self, task: PhyTask) -> Iterator[None]:
         n_prb = self._real_prb(task)

@@ -38,7 +38,7 @@ def set_up(sock: socket.socket, launcher_pid: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _prctl(_PR_SET_TIMERSLACK, 1)
-    _keep_freed_memory()
+    keep_freed_memory()
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     (host_pid, _, _) = struct.unpack("3i", credentials)
     if os.getppid() != host_pid:
@@ -96,7 +96,7 @@ def _lifeline(pidfds: list[int]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Let malloc reuse freed tensors instead of returning them to the kernel.
 
     Tensors above its mmap threshold would otherwise be mapped, and their pages touched, anew in

@@ -13,7 +13,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from testbed.host.launcher import LiveResult, OnProgress, emulated_wall_s
 from testbed.host.policies import BUILT_IN, METHODS
-from testbed.topology.profiles import gpu_profile, list_gpus, list_models, model_profile
+from testbed.topology.profiles import (
+    file_profile,
+    gpu_profile,
+    is_profile_file,
+    list_gpus,
+    list_models,
+    model_profile,
+)
 from testbed.topology.schema import Topology
 
 _PLAIN_EVERY_S = 5.0
@@ -122,7 +129,7 @@ def profile_lines(name: str | None) -> list[str]:
         return lines
     if name in list_models():
         return [f"{name}: {model_profile(name)}"]
-    gpu = gpu_profile(name)
+    gpu = file_profile(Path(name)) if is_profile_file(name) else gpu_profile(name)
     lines = [f"{name}: {gpu.sms} SMs"]
     for key, source in gpu.sources:
         owner, _, last = key.rpartition(".")

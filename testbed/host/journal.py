@@ -1,20 +1,24 @@
 """A node's journal: every input in the order of delivery, and a rolling hash of its effects.
 
-Owns the file format and the replay. An entry is a length-prefixed msgpack array; the first one is
-the node's birth, then one per input ``[sequence, now_us, kind, ...]``, with messages as the frames
-that were received; every ``HASH_EVERY`` steps, and at the end, ``["H", step, digest]``.
+Owns the file format, what the hash is taken of, and the replay. An entry is a length-prefixed
+msgpack array; the first one is the node's birth, then one per input ``[sequence, now_us, kind,
+...]``, with messages as the frames that were received; every ``HASH_EVERY`` steps, and at the end,
+``["H", step, digest]``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgpack
+import numpy as np
 
 from nodes.api import (
     DrainRequested,
@@ -35,30 +39,64 @@ from protocols.codec import Frame, decode, encode
 from testbed.errors import RanloomError
 
 HASH_EVERY = 1000
+_HASHED_TOGETHER = 64
 _LENGTH = struct.Struct("<I")
 
 
 class EffectHash:
-    """A rolling hash over the canonical bytes of a node's effects."""
+    """A rolling hash over the canonical bytes of a node's effects.
+
+    Each step adds the msgpack array of its effects. An effect, and each dataclass in it (a message,
+    a lease), is an array of its class name and its fields; a numpy array is one of its type, shape
+    and content. So the digest depends on the effects alone: not on who performs them, nor on
+    whether a message was ever encoded.
+    """
 
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
+        self._packer = msgpack.Packer(default=self._plain, autoreset=False)
+        self._parts: dict[type, tuple[str, Callable[[Any], Any]]] = {}
+        self._waiting = 0
 
-    def update(self, effect: Effect, frames: Sequence[Frame] | None) -> None:
-        """Take one effect in; ``frames`` are the encoded message where it carries one."""
-        if isinstance(effect, Send):
-            self._hash.update(b"S" + effect.to.encode())
-        else:
-            self._hash.update(type(effect).__name__.encode())
-        if frames is not None:
-            for frame in frames:
-                self._hash.update(frame)
-        else:
-            self._hash.update(repr(effect).encode())
+    def update(self, effects: Sequence[Effect]) -> None:
+        """Take a step's effects in. Raises TypeError for one that holds what no message can."""
+        self._packer.pack(effects)
+        self._waiting += 1
+        if self._waiting == _HASHED_TOGETHER:
+            self._take_in()
 
     def digest(self) -> str:
         """Hexadecimal digest of everything so far."""
+        self._take_in()
         return self._hash.hexdigest()
+
+    def _take_in(self) -> None:
+        self._hash.update(self._packer.bytes())
+        self._packer.reset()
+        self._waiting = 0
+
+    def _plain(self, value: Any) -> Any:
+        """What stands in the hash for a value that msgpack does not know."""
+        kind = type(value)
+        known = self._parts.get(kind)
+        if known is None:
+            known = self._parts[kind] = (kind.__name__, _parts(kind))
+        name, parts = known
+        return name, parts(value)
+
+
+def _parts(kind: type) -> Callable[[Any], Any]:
+    """What takes an object of that class apart. Raises TypeError where it cannot stand in a hash.
+
+    The order of the fields is that of the class; a single field stands for itself.
+    """
+    if issubclass(kind, np.ndarray):
+        return lambda array: (array.dtype.str, array.shape, array.tobytes())
+    if not is_dataclass(kind):
+        what = "numbers, text, arrays and dataclasses"
+        raise TypeError(f"{kind.__name__} in an effect; allowed are {what}")
+    names = [field.name for field in fields(kind)]
+    return attrgetter(*names) if names else lambda _: ()
 
 
 def message_frames(effect: Effect, sequence: int, now_us: int) -> list[Frame] | None:
@@ -76,40 +114,49 @@ class Stepper:
     """Runs one node: numbers its messages, hashes its effects, keeps its journal.
 
     The same class serves the live host, the simulator and the replay, so that the three cannot
-    differ in what they feed or hash.
+    differ in what they feed or hash. ``encodes``: whether the effects are needed as frames too; a
+    host that hands messages on as they are, and keeps none of them, does not.
     """
 
-    def __init__(self, node: Node, journal: Journal | None) -> None:
+    def __init__(self, node: Node, journal: Journal | None, *, encodes: bool = True) -> None:
+        if journal is not None and journal.full and not encodes:
+            raise ValueError("a journal in full needs the effects as frames")
         self._node = node
         self._journal = journal
+        self._encodes = encodes
         self._sequences: dict[str, int] = {}
         self._hash = EffectHash()
         self.steps = 0
 
     def feed(
         self, now_us: int, event: Event, raw: Sequence[Frame] = ()
-    ) -> list[tuple[Effect, list[Frame] | None]]:
-        """One step; returns each effect with its encoded message, if it carries one.
+    ) -> Iterable[tuple[Effect, list[Frame] | None]]:
+        """One step; each effect with its encoded message, if it carries one and ``encodes``.
 
         ``raw`` is the message as it was received, for the journal.
         """
         if self._journal is not None:
             self._journal.input(self.steps, now_us, event, raw)
         self.steps += 1
-        performed: list[tuple[Effect, list[Frame] | None]] = []
-        for effect in self._node.step(now_us, event):
-            sequence = 0
-            if isinstance(effect, Send):
-                sequence = self._sequences.get(effect.to, 0)
-                self._sequences[effect.to] = sequence + 1
-            frames = message_frames(effect, sequence, now_us)
-            self._hash.update(effect, frames)
-            if self._journal is not None and self._journal.full:
-                self._journal.effect(effect, frames)
-            performed.append((effect, frames))
-        if self._journal is not None and self.steps % HASH_EVERY == 0:
-            self._journal.hash(self.steps, self._hash.digest())
-        return performed
+        effects = self._node.step(now_us, event)
+        self._hash.update(effects)
+        frames: Iterable[list[Frame] | None] = repeat(None)
+        if self._encodes:
+            frames = [self._frames(effect, now_us) for effect in effects]
+        if self._journal is not None:
+            if self._journal.full:
+                for effect, encoded in zip(effects, frames, strict=True):
+                    self._journal.effect(effect, encoded)
+            if self.steps % HASH_EVERY == 0:
+                self._journal.hash(self.steps, self._hash.digest())
+        return zip(effects, frames, strict=False)
+
+    def _frames(self, effect: Effect, now_us: int) -> list[Frame] | None:
+        sequence = 0
+        if isinstance(effect, Send):
+            sequence = self._sequences.get(effect.to, 0)
+            self._sequences[effect.to] = sequence + 1
+        return message_frames(effect, sequence, now_us)
 
     def close(self) -> None:
         """Write the last hash and close the journal."""
@@ -225,7 +272,7 @@ def replay(path: Path, build: Callable[[dict[str, Any]], Node]) -> ReplayResult:
     first = next(entries, None)
     if not first or first[0] != "C":
         raise RanloomError(f"{path} is not a journal: it does not begin with a node's birth")
-    stepper = Stepper(build(first[1]), None)
+    stepper = Stepper(build(first[1]), None, encodes=False)
     hashes = 0
     for entry in entries:
         if entry[0] == "H":

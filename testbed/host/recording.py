@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from nodes.api import Decide, Record
@@ -16,11 +18,11 @@ class RowBuffer:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._rows: dict[str, list[tuple[int, ...]]] = {}
+        self._rows: defaultdict[str, list[tuple[int, ...]]] = defaultdict(list)
 
     def add(self, record: Record) -> TableBatch | None:
         """Take a row in; returns a batch when one is full."""
-        rows = self._rows.setdefault(record.table, [])
+        rows = self._rows[record.table]
         rows.append(record.row)
         return self._take(record.table) if len(rows) >= ROWS_PER_BATCH else None
 

@@ -20,10 +20,11 @@ _SLOT_CLOCK, _PHY_WORK, _GPU, _TRAINING = 40, 30, 20, 10
 what only reacts to messages comes last."""
 
 _PRIME_LEAD_WALL_US = 1000
-_ANTENNAS, _STRIDE = 2, 16
+_ANTENNAS = 2
+_STRIDE = {"kernels": 16, "sionna": 128}
 """Antennas of the PHY's real work, and of how many PRBs and decoder passes it takes one: what a CPU
-core can do within the time of a GPU at the usual time scales. The modelled time depends on
-neither."""
+core can do within the time of a GPU at the usual time scales (kernels), or nearly (sionna). The
+modelled time depends on neither."""
 
 SCHEDULING = {
     "gnb_mac": Scheduling(policy="fifo", priority=_SLOT_CLOCK),
@@ -52,11 +53,15 @@ def executor_of(birth: Birth, wall_ns_per_us: int) -> tuple[str, str] | None:
         view = GnbView(topology, plan.site, plan.gnb)
         config = PhyConfig(
             scheduling=Scheduling(policy="fifo", priority=_PHY_WORK),
+            kind=view.phy.executor,
             seed=topology.seed,
             n_prb=max(cell.n_prb for cell in view.cells_of_gnb),
             layers=max(max(cell.ul_layers, cell.dl_layers) for cell in view.cells_of_gnb),
+            layer_counts=tuple(
+                sorted({n for cell in view.cells_of_gnb for n in (cell.ul_layers, cell.dl_layers)})
+            ),
             antennas=_ANTENNAS,
-            stride=_STRIDE,
+            stride=_STRIDE[view.phy.executor],
             prime_lead_us=math.ceil(_PRIME_LEAD_WALL_US * 1000 / wall_ns_per_us),
             code_blocks=80,
         )

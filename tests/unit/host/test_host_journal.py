@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import replace
 
+import msgpack
+import numpy as np
 import pytest
 
 from nodes.api import (
@@ -28,12 +31,12 @@ from nodes.api import (
     Work,
 )
 from protocols.codec import decode, encode
-from protocols.messages import Decision, StepCommit
+from protocols.messages import Decision, StepCommit, TableBatch
 from protocols.work import ApplyStep
 from testbed.errors import RanloomError
 from testbed.gpu.gate import Lease, Window
 from testbed.host import journal
-from testbed.host.journal import EffectHash, Journal, Stepper, message_frames, read_journal, replay
+from testbed.host.journal import EffectHash, Journal, Stepper, read_journal, replay
 
 BIRTH = {"node": "north.agent", "life": 1}
 INPUTS = [
@@ -228,13 +231,77 @@ EFFECTS = [
 
 def digest(*effects):
     rolling = EffectHash()
-    for effect in effects:
-        rolling.update(effect, message_frames(effect, 0, 0))
+    rolling.update(effects)
     return rolling.digest()
 
 
 def test_every_field_of_every_effect_counts():
     assert len({digest(effect) for effect in EFFECTS}) == len(EFFECTS)
+
+
+def table(values, dtype="<i8"):
+    """A batch of one column, as an effect."""
+    return Store("a", TableBatch("n", "blocks", {"cell": np.array(values, dtype=dtype)}))
+
+
+def test_every_part_of_an_array_counts():
+    """Type, shape, content and name of a column are all in the digest."""
+    square = Store("a", TableBatch("n", "blocks", {"cell": np.zeros((2, 2), "<i8")}))
+    other_name = Store("a", TableBatch("n", "blocks", {"ue": np.zeros(4, "<i8")}))
+    batches = [table([0] * 4), table([0, 0, 0, 1]), table([0] * 4, "<f8"), square, other_name]
+    assert len({digest(batch) for batch in batches}) == len(batches)
+    assert digest(table(range(4))) == digest(table(range(4)))
+
+
+def test_digest_does_not_depend_on_when_it_was_asked_for():
+    """Steps are hashed in lots; asking in between changes nothing."""
+    asked_often, asked_once = EffectHash(), EffectHash()
+    for at_us in range(500):
+        asked_often.update([SetTimer("slot", at_us)])
+        asked_often.digest()
+        asked_once.update([SetTimer("slot", at_us)])
+    assert asked_often.digest() == asked_once.digest()
+
+
+def test_steps_without_effects_count():
+    with_it, without = EffectHash(), EffectHash()
+    with_it.update([])
+    assert with_it.digest() != without.digest()
+
+
+def test_digest_is_the_one_of_the_documented_bytes():
+    """Built by hand: a msgpack array per step, of arrays of class name and fields."""
+    rolling = EffectHash()
+    rolling.update([SetTimer("slot", 5), Send("b", StepCommit("job", 1, 2))])
+    rolling.update([Progress("half")])
+    first = [["SetTimer", ["slot", 5]], ["Send", ["b", ["StepCommit", ["job", 1, 2]]]]]
+    packed = msgpack.packb(first) + msgpack.packb([["Progress", "half"]])
+    assert rolling.digest() == hashlib.blake2b(packed, digest_size=16).hexdigest()
+
+
+def test_what_no_message_may_hold_is_refused():
+    with pytest.raises(TypeError, match="set in an effect"):
+        digest(Record("blocks", ({1},)))  # type: ignore[arg-type]
+
+
+def test_stepper_that_encodes_nothing_hashes_the_same():
+    class Talks:
+        def step(self, now_us, event):
+            return [Send("a", StepCommit("job", 1, now_us)), Work(ApplyStep(1, 2)), Progress("x")]
+
+    encoding, passing = Stepper(Talks(), None), Stepper(Talks(), None, encodes=False)
+    for now_us in range(3):
+        with_frames = list(encoding.feed(now_us, Started()))
+        without = list(passing.feed(now_us, Started()))
+        assert len(with_frames) == len(without) == 3
+        assert [frames is None for _, frames in with_frames] == [False, False, True]
+        assert [frames for _, frames in without] == [None] * 3
+        assert encoding.digest() == passing.digest()
+
+
+def test_full_journal_needs_frames(path):
+    with path.open("wb") as file, pytest.raises(ValueError, match="as frames"):
+        Stepper(Echo(), Journal(file, BIRTH, full=True), encodes=False)
 
 
 def test_order_counts_and_the_same_effects_give_the_same_digest():
