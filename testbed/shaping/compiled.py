@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numba
 import numpy as np
-from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_CALLS = {"shaping": ("shaping",), "slotbench": ("shaping", "slotbench")}
+"""Packages whose compiled functions those of a package call."""
+
+_config = cast(Any, numba.config)
+
+
+@cache
+def _cache_directory(package: str) -> str:
+    """Where a package's code is kept: by the state of *all* the sources that it comes from.
+
+    numba looks at the source of the function alone, and would go on using what it has compiled
+    when a function that it calls, in another file, has changed.
+    """
+    here = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=8)
+    for called in _CALLS[package]:
+        for source in sorted((here.parent / called).glob("*.py")):
+            digest.update(source.name.encode())
+            digest.update(source.read_bytes())
+    return str(here.parent / package / "__pycache__" / f"compiled-{digest.hexdigest()}")
+
+
+def _compile(function: F, inline: str) -> F:
+    given = _config.CACHE_DIR
+    if not given:  # what the user has set (NUMBA_CACHE_DIR) stands
+        _config.CACHE_DIR = _cache_directory(function.__module__.split(".")[1])
+    try:
+        return cast(F, cast(Any, numba.njit)(cache=True, inline=inline)(function))
+    finally:
+        _config.CACHE_DIR = given
 
 
 def compiled(function: F) -> F:
@@ -17,7 +51,7 @@ def compiled(function: F) -> F:
     It may call other compiled functions and the numpy that numba knows. Integers are 64 bits wide
     and wrap; floats round as in Python (no fast-math), so that both give the same numbers.
     """
-    return cast(F, njit(cache=True)(function))
+    return _compile(function, "never")
 
 
 def inlined(function: F) -> F:
@@ -26,7 +60,7 @@ def inlined(function: F) -> F:
     A call that passes named tuples of arrays counts references to each of them: about ten times the
     cost of a look-up. Inlined, it costs nothing.
     """
-    return cast(F, njit(cache=True, inline="always")(function))
+    return _compile(function, "always")
 
 
 def new_record(dtype: np.dtype[Any]) -> Any:
@@ -36,3 +70,8 @@ def new_record(dtype: np.dtype[Any]) -> Any:
     together at each call, which costs time at work and minutes of compiling.
     """
     return np.zeros(1, dtype).view(np.recarray)[0]
+
+
+def as_row(record: Any) -> Any:
+    """A record of ``new_record`` as an array of one, of the same memory."""
+    return record.base.view(np.ndarray)

@@ -25,6 +25,7 @@ class SiteGpu:
         ul_decode_budget_us: from the end of an uplink slot to its last decode.
         fronthaul_lead_us: how long before air time downlink must be ready.
         training_bandwidth_permille: memory-bandwidth share of what may run beside a decode.
+        training_sms: SMs of the GPU that are never the RAN's (a static partition).
     """
 
     gpu: GpuProfile
@@ -32,6 +33,7 @@ class SiteGpu:
     ul_decode_budget_us: int
     fronthaul_lead_us: int
     training_bandwidth_permille: int
+    training_sms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ def order_ues(
                 if state.backlog[c, ue] == 0:
                     continue
                 slack_us = state.head_deadline_us[c, ue] - received_us
-                if 0 <= slack_us < params.budget_us[c, ue] * params.urgent_permille // 1000:
+                near_us = params.budget_us[c, ue] * params.urgent_permille // 1000
+                if 0 <= slack_us < near_us + params.margin_us[c, ue]:
                     key = -1e15 + state.head_deadline_us[c, ue]
                 else:
                     bytes_per_prb = tables.tbs_bytes[c, kind, state.mcs[c, ue], n_prb] / n_prb
@@ -80,8 +81,11 @@ def fill_cell(
     tables: RadioTables,
     c: int,
     limit_blocks: int,
+    block_limit: int,
 ) -> int:
     """Grant the UEs of a cell in order, within that many code blocks; returns those granted.
+
+    ``block_limit``: code blocks of one transport block at most.
 
     Leaves the largest work per block among them in ``state.full_milli``.
     """
@@ -99,8 +103,8 @@ def fill_cell(
             first_at_least(tables.tbs_bytes[c, kind, mcs], tables.n_prb[c], state.backlog[c, ue]),
         )
         blocks = tables.code_blocks[c, kind, mcs]
-        if blocks[n_prb] > left_blocks:
-            n_prb = last_at_most(blocks, n_prb, left_blocks)
+        if blocks[n_prb] > min(left_blocks, block_limit):
+            n_prb = last_at_most(blocks, n_prb, min(left_blocks, block_limit))
         if n_prb == 0:
             continue
         place = state.granted[c]

@@ -73,15 +73,17 @@ def note_rates(
             total += blocks
             prbs += backlog * n_prb / tables.tbs_bytes[c, kind, state.mcs[c, ue], n_prb]
             head = min(blocks, max(1.0, state.head_bytes[c, ue] / PAYLOAD_BYTES))
-            count = _add_chunk(state, count, state.head_deadline_us[c, ue], head)
-            if blocks > head:
-                count = _add_chunk(state, count, state.tail_deadline_us[c, ue], blocks - head)
+            margin_us = params.margin_us[c, ue]
+            due_us = state.head_deadline_us[c, ue]
+            if due_us >= done_us:  # what is late whatever is done has no deadline left to keep
+                count = _add_chunk(state, count, due_us - margin_us, head)
+            due_us = state.tail_deadline_us[c, ue]
+            if blocks > head and due_us >= done_us:
+                count = _add_chunk(state, count, due_us - margin_us, blocks - head)
         due, due_soon, until_now = 0.0, 0.0, 0.0
         for index in range(count):
-            if state.chunk_due[index] < done_us:
-                continue  # late whatever is done: it has no deadline left to keep
             until_now += state.chunk_blocks[index]
-            turns = 1 + (state.chunk_due[index] - done_us) // period_us
+            turns = 1 + max(0, state.chunk_due[index] - done_us) // period_us
             due = max(due, until_now / turns)
             if turns <= horizon:
                 due_soon = max(due_soon, until_now / turns)

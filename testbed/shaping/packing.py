@@ -28,9 +28,14 @@ _ROUNDING_US = 1e-6
 
 
 class GpuNumbers(Protocol):
-    """What the cost model reads of a GPU profile, as a record."""
+    """What the cost model reads of a GPU profile, as a record.
+
+    ``sms`` are those that the RAN may have, ``whole_sms`` all that there are: what saturates a task
+    does not shrink with what it can get.
+    """
 
     sms: int
+    whole_sms: int
     sm_step: int
     min_sms: int
     ran_sm_cap: int
@@ -81,12 +86,19 @@ PACKING_RECORD = np.dtype(
 )
 
 
-def gpu_numbers(gpu: GpuProfile, other_permille: int) -> GpuNumbers:
-    """The numbers of a profile; ``other_permille``: bandwidth of what runs beside the RAN."""
+def gpu_numbers(gpu: GpuProfile, other_permille: int, training_sms: int = 0) -> GpuNumbers:
+    """The numbers of a profile.
+
+    Args:
+        gpu: all of the GPU.
+        other_permille: bandwidth of what runs beside the RAN.
+        training_sms: SMs that are never the RAN's (a static partition).
+    """
     numbers = new_record(GPU_RECORD)
     for name in GpuNumbers.__annotations__:
-        if name != "other_permille":
+        if name not in ("whole_sms", "other_permille"):
             setattr(numbers, name, getattr(gpu if hasattr(gpu, name) else gpu.phy, name))
+    numbers.sms, numbers.whole_sms = gpu.sms - training_sms, gpu.sms
     numbers.other_permille = other_permille
     return cast(GpuNumbers, numbers)
 
@@ -100,7 +112,7 @@ def new_packing() -> Packing:
 def round_up(gpu: GpuNumbers, sms: int) -> int:
     """The smallest partition of at least ``sms`` SMs, or the largest that there is."""
     steps = math.ceil(max(sms, gpu.min_sms) / gpu.sm_step) * gpu.sm_step
-    return min(steps, gpu.sms - gpu.sms % gpu.sm_step)
+    return min(steps, gpu.whole_sms - gpu.whole_sms % gpu.sm_step)
 
 
 @compiled
@@ -129,22 +141,35 @@ def _speed(gpu: GpuNumbers, packing: Packing, task: int, sms: int) -> float:
 
 
 @compiled
+def _row_of(steps: Ints, n_steps: int, time_us: int) -> int:
+    """The first row that ends after a time; bisected, since a RAN that is far behind has many."""
+    low, high = 0, n_steps
+    while low < high:
+        middle = (low + high) // 2
+        if steps[middle, 1] > time_us:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
 def _at(steps: Ints, n_steps: int, time_us: int) -> int:
-    for index in range(n_steps):
-        if steps[index, 0] <= time_us < steps[index, 1]:
-            return int(steps[index, 2])
+    index = _row_of(steps, n_steps, time_us)
+    if index < n_steps and steps[index, 0] <= time_us:
+        return int(steps[index, 2])
     return 0
 
 
 @compiled
 def _next_edge(steps: Ints, n_steps: int, now_us: int, beyond: int) -> int:
     """The first edge after ``now_us`` (the steps ascend), or ``beyond``."""
-    for index in range(n_steps):
-        if steps[index, 0] > now_us:
-            return int(min(beyond, steps[index, 0]))
-        if steps[index, 1] > now_us:
-            return int(min(beyond, steps[index, 1]))
-    return beyond
+    index = _row_of(steps, n_steps, now_us)
+    if index == n_steps:
+        return beyond
+    if steps[index, 0] > now_us:
+        return int(min(beyond, steps[index, 0]))
+    return int(min(beyond, steps[index, 1]))
 
 
 @compiled

@@ -11,6 +11,7 @@ from testbed.shaping.compiled import compiled
 from testbed.shaping.downlink import plan_downlink
 from testbed.shaping.filling import NO_LIMIT, fill_cell, order_ues
 from testbed.shaping.levels import note_rates, promise_ahead, received_us
+from testbed.shaping.retransmissions import largest_block
 from testbed.shaping.state import (
     PROMISED_UNTIL,
     RING_SLOTS,
@@ -41,11 +42,12 @@ def plan(
     else:
         _clear_ahead(params, state, air_slot)
     order_ues(params, state, tables, received_us(params, direction, air_slot))
+    block_limit = largest_block(params, state, direction, air_slot)
     for c in range(params.n_cells):
         state.full[c] = 0
         state.full_milli[c] = 1000
         if state.kind[c] >= 0 and state.ue_count[c] > 0:
-            state.full[c] = fill_cell(state, tables, c, NO_LIMIT)
+            state.full[c] = fill_cell(state, tables, c, NO_LIMIT, block_limit)
     if direction == UPLINK:
         plan_uplink(params, state, tables, air_slot)
     else:
@@ -53,7 +55,7 @@ def plan(
     for c in range(params.n_cells):
         out.granted[c] = 0
         if state.kind[c] >= 0 and state.budget[c] > state.retx_blocks[c]:
-            fill_cell(state, tables, c, state.budget[c] - state.retx_blocks[c])
+            fill_cell(state, tables, c, state.budget[c] - state.retx_blocks[c], block_limit)
             out.granted[c] = state.granted[c]
             for index in range(state.granted[c]):
                 out.ue[c, index] = state.grant_ue[c, index]

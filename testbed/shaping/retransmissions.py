@@ -15,26 +15,70 @@ from testbed.shaping.state import (
 )
 from testbed.shaping.tasks import lanes_sms, level_at
 
+RETX_SHARE = 0.8
+"""Of the code blocks that a slot has room for: the others are left to what cannot wait."""
+
+
+PATIENCE_PERIODS = 2
+"""TDD periods for which a retransmission may be held back before it breaks the envelope."""
+
 
 @compiled
 def retransmission_limit(
+    params: ControllerParams,
+    state: ControllerState,
+    direction: int,
+    air_slot: int,
+    c: int,
+    oldest_blocks: int,
+) -> int:
+    """Code blocks that cell ``c``'s retransmissions may have in an air slot.
+
+    ``oldest_blocks``: those of the retransmission that has waited longest. Where the level has come
+    down below what it takes, it is held back for a while and then let through, as an emergency.
+    """
+    _open_retransmissions(state, direction, air_slot)
+    limit = _blocks_in(params, state, direction, air_slot, state.retx_us)
+    if oldest_blocks <= limit:
+        state.held_since[direction, c] = 0
+        return limit
+    if state.held_since[direction, c] == 0:
+        state.held_since[direction, c] = air_slot
+    if air_slot - state.held_since[direction, c] < PATIENCE_PERIODS * params.period_slots:
+        return limit
+    state.held_since[direction, c] = 0
+    return oldest_blocks
+
+
+@compiled
+def largest_block(
     params: ControllerParams, state: ControllerState, direction: int, air_slot: int
 ) -> int:
-    """Code blocks that the next cell's retransmissions may have in an air slot."""
-    _open_retransmissions(state, direction, air_slot)
+    """Code blocks of a transport block, at most: it may have to be sent again at this level."""
+    return max(1, _blocks_in(params, state, direction, air_slot, 0.0))
+
+
+@compiled
+def _blocks_in(
+    params: ControllerParams,
+    state: ControllerState,
+    direction: int,
+    air_slot: int,
+    taken_us: float,
+) -> int:
     gpu = params.gpu
     if direction == DOWNLINK:
-        sms = lanes_sms(params, state, air_slot - 1)
-        lanes = sms // max(gpu.dl_sms, gpu.min_sms)
-        room_us = lanes * params.dl_budget_us - state.retx_us - gpu.dl_fixed_us
-        most = min(room_us, params.dl_budget_us - gpu.dl_fixed_us)
-        return int(most / max(gpu.dl_code_block_us, 1e-9)) if most > 0 else 0
-    level = max(gpu.min_sms, level_at(params, state, air_slot + 1))
-    room = level * params.ul_budget_us - state.retx_us
+        lanes = lanes_sms(params, state, air_slot - 1) // max(gpu.dl_sms, gpu.min_sms)
+        room_us = lanes * params.dl_budget_us - taken_us
+        room_us = min(room_us, params.dl_budget_us) - gpu.dl_fixed_us
+        most = room_us / max(gpu.dl_code_block_us, 1e-9)
+        return int(RETX_SHARE * most) if room_us > 0 else 0
+    sms = min(level_at(params, state, air_slot + 1), gpu.ran_sm_cap)
+    room = max(gpu.min_sms, sms) * params.ul_budget_us - taken_us
     blocks = 0
     while _decode_sm_us(params, blocks + 1) <= room and blocks < 1000:
         blocks += 1
-    return blocks
+    return int(RETX_SHARE * blocks)
 
 
 @compiled

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from testbed.ran import numerology, qos
+from testbed.ran.config import CellConfig
 from testbed.ran.numerology import Direction
 from testbed.shaping.arrays import Floats, Ints
 from testbed.shaping.compiled import new_record
@@ -40,7 +41,10 @@ CALM_PERIODS = 5
 LIMIT_SMS = 6
 RETX_DIRECTION = 7
 RETX_SLOT = 8
-N_MARKS = 9
+SPLIT_SMS = 9
+SPLIT_SLOTS = 10
+DECODES_UNTIL = 11
+N_MARKS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,8 @@ RING_SLOTS = 512
 
 class ControllerParams(Protocol):
     """What does not change, as a record. ``carries``: [2, slots of the TDD period];
-    ``budget_us``: [C, U]; the rest as in ``Tuning`` and ``SiteGpu``."""
+    ``budget_us``: [C, U]; ``margin_us``: [C, U], time to be kept for retransmissions; the rest as
+    in ``Tuning`` and ``SiteGpu``."""
 
     mode: int
     n_cells: int
@@ -103,6 +108,7 @@ class ControllerParams(Protocol):
     gpu: GpuNumbers
     carries: Ints
     budget_us: Ints
+    margin_us: Ints
 
 
 class ControllerState(Protocol):
@@ -115,6 +121,7 @@ class ControllerState(Protocol):
         rate: [2, C], code blocks per TDD period that the backlog asks for, by direction.
         pressing: [2, C], the same of what is due within the horizon.
         carrier: [2, C], code blocks that the whole carrier has in a slot, as the backlog is.
+        held_since: [2, C], air slot since which a cell's oldest retransmission waits; 0: none.
         smooth: the smoothed load (the load smoother's only state).
         full, full_milli: [C], code blocks that drain a cell now, and the heaviest of their work.
         base, budget: [C], code blocks that must go now, and that may.
@@ -134,6 +141,7 @@ class ControllerState(Protocol):
     rate: Floats
     pressing: Floats
     carrier: Floats
+    held_since: Ints
     smooth: float
     full: Ints
     full_milli: Ints
@@ -176,6 +184,7 @@ _PARAMS_RECORD = np.dtype(
         ("gpu", GPU_RECORD),
         ("carries", np.int64, (2, MAX_PERIOD_SLOTS)),
         ("budget_us", np.int64, (MAX_CELLS, MAX_UES)),
+        ("margin_us", np.int64, (MAX_CELLS, MAX_UES)),
     ]
 )
 _SHAPES: dict[str, tuple[int, ...]] = {
@@ -185,6 +194,7 @@ _SHAPES: dict[str, tuple[int, ...]] = {
     "rate": (2, MAX_CELLS),
     "pressing": (2, MAX_CELLS),
     "carrier": (2, MAX_CELLS),
+    "held_since": (2, MAX_CELLS),
     "chunk_due": (2 * MAX_UES,),
     "chunk_blocks": (2 * MAX_UES,),
     "grant_ue": (MAX_CELLS, MAX_GRANTS),
@@ -230,9 +240,12 @@ def new_controller(
             for row, direction in ((DOWNLINK, Direction.DL), (UPLINK, Direction.UL)):
                 carries[row, phase] |= numerology.res_per_prb(kind, direction) > 0
     budget = np.full((len(cells), n_ues), 1, np.int64)
+    margin = np.zeros((len(cells), n_ues), np.int64)
     for c, cell in enumerate(cells):
         for ue in range(cell.n_ues):
             budget[c, ue] = qos.mac_budget_us(cell.ue_five_qi(ue))
+            if not cell.needs_first_block(ue):
+                margin[c, ue] = (cell.max_transmissions - 1) * _retransmission_us(cell)
     plan_ahead = max(cell.plan_ahead_slots(Direction.UL) for cell in cells)
     decode_slots = -(-site.ul_decode_budget_us // slot_us)
     # What is planned now runs within the promise, and so does its first retransmission.
@@ -249,15 +262,22 @@ def new_controller(
     params.drain_permille = tuning.drain_permille
     params.urgent_permille = tuning.urgent_permille
     params.down_permille = tuning.down_permille
-    params.gpu = gpu_numbers(site.gpu, site.training_bandwidth_permille)
+    params.gpu = gpu_numbers(site.gpu, site.training_bandwidth_permille, site.training_sms)
     params.carries[:, :period] = carries
     params.budget_us[: len(cells), :n_ues] = budget
+    params.margin_us[: len(cells), :n_ues] = np.minimum(margin, budget // 4)
     state = cast(ControllerState, new_record(_STATE_RECORD))
     state.marks[PERIOD_SEEN] = -1
     state.marks[LEVEL_SMS] = site.gpu.min_sms
-    state.marks[LIMIT_SMS] = site.gpu.sms
+    state.marks[LIMIT_SMS] = params.gpu.sms
     state.marks[RETX_SLOT] = -1
     return params, state
+
+
+def _retransmission_us(cell: CellConfig) -> int:
+    """From an uplink slot to that of the retransmission, a full wait for such a slot included."""
+    slots = cell.ul_feedback_slots + cell.plan_ahead_slots(Direction.UL)
+    return slots * cell.slot_us + cell.tdd.period_us(cell.scs_khz)
 
 
 def _check_sizes(site: SiteGpu, n_ues: int, period: int, horizon: int) -> None:

@@ -7,10 +7,14 @@ from testbed.shaping.compiled import compiled
 from testbed.shaping.levels import lowest_promise, received_us
 from testbed.shaping.packing import latest_end_us
 from testbed.shaping.state import (
+    DECODES_UNTIL,
     LEVEL_SMS,
     PROMISED_UNTIL,
     RING_SLOTS,
     SHAPED,
+    SPLIT_SLOTS,
+    SPLIT_SMS,
+    UPLINK,
     ControllerParams,
     ControllerState,
 )
@@ -36,6 +40,18 @@ def lanes_sms(params: ControllerParams, state: ControllerState, run_slot: int) -
 
 
 @compiled
+def expected_lanes_sms(params: ControllerParams, state: ControllerState, run_slot: int) -> int:
+    """The same for a slot whose decodes may not be planned yet: then as the last ones were."""
+    sms = lanes_sms(params, state, run_slot)
+    if run_slot < state.marks[DECODES_UNTIL]:
+        return sms
+    for back in range(1, state.marks[SPLIT_SLOTS] + 1):
+        if params.carries[UPLINK, (run_slot - back) % params.period_slots]:
+            return int(sms - state.marks[SPLIT_SMS])
+    return sms
+
+
+@compiled
 def mark_base(
     params: ControllerParams,
     state: ControllerState,
@@ -55,7 +71,12 @@ def mark_base(
             continue
         urgent = 0
         for ue in range(n_ues):
-            if state.backlog[c, ue] > 0 and now_us <= state.head_deadline_us[c, ue] < later_us:
+            deadline_us = state.head_deadline_us[c, ue]
+            if (
+                state.backlog[c, ue] > 0
+                and now_us <= deadline_us
+                and deadline_us - params.margin_us[c, ue] < later_us
+            ):
                 sizes = tables.tbs_bytes[c, state.kind[c], state.mcs[c, ue]]
                 blocks = tables.code_blocks[c, state.kind[c], state.mcs[c, ue]]
                 n_prb = 1

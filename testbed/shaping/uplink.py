@@ -10,7 +10,16 @@ from testbed.shaping.compiled import compiled
 from testbed.shaping.levels import raise_promise, split
 from testbed.shaping.packing import latest_end_us
 from testbed.shaping.smoother import smoothed_level
-from testbed.shaping.state import RING_SLOTS, SHAPED, UPLINK, ControllerParams, ControllerState
+from testbed.shaping.state import (
+    DECODES_UNTIL,
+    RING_SLOTS,
+    SHAPED,
+    SPLIT_SLOTS,
+    SPLIT_SMS,
+    UPLINK,
+    ControllerParams,
+    ControllerState,
+)
 from testbed.shaping.tasks import latest_us, level_at, mark_base, take
 
 
@@ -37,12 +46,13 @@ def plan_uplink(
     wait = 1
     while not params.carries[UPLINK, (air_slot + wait) % params.period_slots]:
         wait += 1
+    state.marks[DECODES_UNTIL] = air_slot + wait + 1
+    state.marks[SPLIT_SMS] = sms
+    state.marks[SPLIT_SLOTS] = -(-decode_us // params.slot_us)
     mark_base(params, state, tables, UPLINK, air_slot, wait)
     if params.mode != SHAPED:
         for c in range(n_cells):
             state.base[c] = state.retx_blocks[c]
-    for c in range(n_cells):
-        state.budget[c] = state.base[c]
     if latest_us(params, state, state.base, True, sms) > decode_us:
         decode_us = params.ul_budget_us
         sms = max(sms, gpu.min_sms)
@@ -51,8 +61,12 @@ def plan_uplink(
             and latest_us(params, state, state.base, True, sms) > decode_us
         ):
             sms += gpu.sm_step
-    else:
-        _spread(params, state, sms, decode_us)
+        if latest_us(params, state, state.base, True, sms) > decode_us:
+            for c in range(n_cells):  # more than can be decoded at all: as much of it as can
+                state.base[c] = state.retx_blocks[c]
+    for c in range(n_cells):
+        state.budget[c] = state.base[c]
+    _spread(params, state, sms, decode_us)
     _note_decodes(params, state, air_slot, level)
 
 
