@@ -18,7 +18,14 @@ from testbed.shaping.state import (
     ControllerParams,
     ControllerState,
 )
-from testbed.shaping.tasks import expected_lanes_sms, lanes_sms, latest_us, level_at, mark_base
+from testbed.shaping.tasks import (
+    expected_lanes_sms,
+    lanes_sms,
+    latest_us,
+    level_at,
+    mark_base,
+    queue_order,
+)
 
 EARLY_SLOTS = 2
 """What would be late within so many slots more goes now, if there is room: the next slot may turn
@@ -69,7 +76,7 @@ def plan_downlink(
         state.budget[c] = state.base[c]
     if sms < lane_sms or not _stays_open(params, state, tables, air_slot):
         return
-    _queue_order(params, state)
+    queue_order(params, state)
     for index in range(n_cells):
         c = state.cell_order[index]
         wanted = state.retx_blocks[c] + state.full[c]
@@ -107,20 +114,3 @@ def _stays_open(
         if same and level - beside >= lane_sms:
             return True
     return False
-
-
-@compiled
-def _queue_order(params: ControllerParams, state: ControllerState) -> None:
-    """Cells by what they ask for per delay budget, the most first."""
-    n_cells, n_ues = (params.n_cells, params.n_ues)
-    for c in range(n_cells):
-        asks = 0.0
-        for ue in range(n_ues):
-            asks += state.backlog[c, ue] / params.budget_us[c, ue]
-        place = c
-        while place > 0 and state.cell_key[place - 1] < asks:
-            state.cell_key[place] = state.cell_key[place - 1]
-            state.cell_order[place] = state.cell_order[place - 1]
-            place -= 1
-        state.cell_key[place] = asks
-        state.cell_order[place] = c

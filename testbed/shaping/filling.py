@@ -9,6 +9,9 @@ from testbed.shaping.state import ControllerParams, ControllerState
 NO_LIMIT = 1 << 40
 MIN_RATE = 1.0
 
+SPARED_PART = 10
+"""One part in so many of the carrier is left to others beside a UE that can wait."""
+
 
 @compiled
 def first_at_least(sizes: Ints, n_prb: int, wanted: int) -> int:
@@ -77,6 +80,7 @@ def order_ues(
 
 @compiled
 def fill_cell(
+    params: ControllerParams,
     state: ControllerState,
     tables: RadioTables,
     c: int,
@@ -98,8 +102,12 @@ def fill_cell(
             break
         ue = state.ue_order[c, index]
         mcs = state.mcs[c, ue]
+        carrier = tables.n_prb[c]
+        if params.margin_us[c, ue] > 0:  # it may come again: leave PRBs beside a retransmission
+            carrier -= carrier // SPARED_PART
         n_prb = min(
             left_prb,
+            carrier,
             first_at_least(tables.tbs_bytes[c, kind, mcs], tables.n_prb[c], state.backlog[c, ue]),
         )
         blocks = tables.code_blocks[c, kind, mcs]

@@ -13,7 +13,6 @@ import math
 
 from testbed.shaping.arrays import RadioTables
 from testbed.shaping.compiled import compiled
-from testbed.shaping.packing import latest_end_us
 from testbed.shaping.state import (
     BREACHES,
     CALM_PERIODS,
@@ -29,6 +28,12 @@ from testbed.shaping.state import (
     ControllerParams,
     ControllerState,
 )
+
+STEP_BLOCKS = 10
+"""Code blocks by which the SMs that saturate a decode go up a step (the cost model's unit)."""
+
+PACKING_LOSS = 0.08
+"""Of the decodes' time, what is lost where tasks do not fill it exactly."""
 
 ENOUGH = 0.999
 """Margin at which the rates fit; what the radio cannot exceed comes to 1 but for rounding."""
@@ -111,22 +116,45 @@ def _add_chunk(state: ControllerState, count: int, due_us: int, blocks: float) -
 @compiled
 def _decode_us(
     params: ControllerParams, state: ControllerState, pressing: bool, permille: int, sms: int
-) -> int:
-    """How long the rates' decodes take on that many SMs in each uplink slot."""
+) -> float:
+    """How long the rates' decodes take on that many SMs per uplink slot, on average.
+
+    A rate between two steps of the cost is served by slots (and cells) at the one and at the other,
+    so its cost is in between. Packing wastes ``PACKING_LOSS`` of the time.
+    """
     ul_slots = 0
     for phase in range(params.period_slots):
         ul_slots += params.carries[UPLINK, phase]
-    n = 0
     rates = state.pressing[UPLINK] if pressing else state.rate[UPLINK]
+    total, longest = 0.0, 0.0
     for c in range(params.n_cells):
-        blocks = math.ceil(rates[c] * permille / 1000 / ul_slots - 1e-9)
-        if blocks > 0:
-            state.task_blocks[n] = blocks
-            state.task_milli[n] = 1000 * blocks
-            n += 1
-    return latest_end_us(
-        params.gpu, sms, True, n, state.task_blocks, state.task_milli, state.packing
-    )
+        blocks = rates[c] * permille / 1000 / ul_slots
+        if blocks <= 0:
+            continue
+        low = math.floor(blocks / STEP_BLOCKS) * STEP_BLOCKS
+        share = (blocks - low) / STEP_BLOCKS
+        below, above = _decode_sm_us(params, low), _decode_sm_us(params, low + STEP_BLOCKS)
+        cost = below + share * (above - below)
+        total += cost
+        longest = max(longest, cost / min(sms, _saturation_sms(params, math.ceil(blocks))))
+    return max(longest, total / sms * (1 + PACKING_LOSS))
+
+
+@compiled
+def _saturation_sms(params: ControllerParams, blocks: int) -> int:
+    gpu = params.gpu
+    sms = gpu.ul_sms_per_10_code_blocks * ((blocks + STEP_BLOCKS - 1) // STEP_BLOCKS)
+    return int(min(max(sms, gpu.min_sms), gpu.sms))
+
+
+@compiled
+def _decode_sm_us(params: ControllerParams, blocks: int) -> float:
+    """SM time of a decode; 0 blocks take none."""
+    if blocks == 0:
+        return 0.0
+    gpu = params.gpu
+    sms = _saturation_sms(params, blocks)
+    return float(sms * blocks * gpu.ul_code_block_us + gpu.min_sms * gpu.ul_fixed_us)
 
 
 @compiled

@@ -47,7 +47,7 @@ def plan(
         state.full[c] = 0
         state.full_milli[c] = 1000
         if state.kind[c] >= 0 and state.ue_count[c] > 0:
-            state.full[c] = fill_cell(state, tables, c, NO_LIMIT, block_limit)
+            state.full[c] = fill_cell(params, state, tables, c, NO_LIMIT, block_limit)
     if direction == UPLINK:
         plan_uplink(params, state, tables, air_slot)
     else:
@@ -55,7 +55,7 @@ def plan(
     for c in range(params.n_cells):
         out.granted[c] = 0
         if state.kind[c] >= 0 and state.budget[c] > state.retx_blocks[c]:
-            fill_cell(state, tables, c, state.budget[c] - state.retx_blocks[c], block_limit)
+            fill_cell(params, state, tables, c, state.budget[c] - state.retx_blocks[c], block_limit)
             out.granted[c] = state.granted[c]
             for index in range(state.granted[c]):
                 out.ue[c, index] = state.grant_ue[c, index]

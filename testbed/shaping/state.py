@@ -61,7 +61,7 @@ class Tuning:
     """
 
     drain_permille: int = 350
-    urgent_permille: int = 350
+    urgent_permille: int = 500
     horizon_us: int = 20_000
     hold_us: int = 50_000
     down_permille: int = 1150

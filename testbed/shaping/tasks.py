@@ -113,3 +113,20 @@ def latest_us(
     return latest_end_us(
         params.gpu, sms, uplink, n, state.task_blocks, state.task_milli, state.packing
     )
+
+
+@compiled
+def queue_order(params: ControllerParams, state: ControllerState) -> None:
+    """Cells by what they ask for per delay budget, the most first."""
+    n_cells, n_ues = (params.n_cells, params.n_ues)
+    for c in range(n_cells):
+        asks = 0.0
+        for ue in range(n_ues):
+            asks += state.backlog[c, ue] / params.budget_us[c, ue]
+        place = c
+        while place > 0 and state.cell_key[place - 1] < asks:
+            state.cell_key[place] = state.cell_key[place - 1]
+            state.cell_order[place] = state.cell_order[place - 1]
+            place -= 1
+        state.cell_key[place] = asks
+        state.cell_order[place] = c

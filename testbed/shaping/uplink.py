@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from testbed.shaping.arrays import RadioTables
 from testbed.shaping.compiled import compiled
-from testbed.shaping.levels import raise_promise, split
+from testbed.shaping.levels import STEP_BLOCKS, raise_promise, split
 from testbed.shaping.packing import latest_end_us
 from testbed.shaping.smoother import smoothed_level
 from testbed.shaping.state import (
@@ -20,7 +20,7 @@ from testbed.shaping.state import (
     ControllerParams,
     ControllerState,
 )
-from testbed.shaping.tasks import latest_us, level_at, mark_base, take
+from testbed.shaping.tasks import latest_us, level_at, mark_base, queue_order, take
 
 
 @compiled
@@ -72,30 +72,43 @@ def plan_uplink(
 
 @compiled
 def _spread(params: ControllerParams, state: ControllerState, sms: int, decode_us: int) -> None:
-    """Raise the budgets to one height, the highest that decodes in time; then cell by cell."""
-    n_cells = params.n_cells
-    low, high = 0, 1
-    for c in range(n_cells):
-        high = max(high, state.retx_blocks[c] + state.full[c] + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        _to_height(params, state, middle)
-        if latest_us(params, state, state.budget, True, sms) <= decode_us:
-            low = middle
-        else:
-            high = middle
-    _to_height(params, state, low)
-    for c in range(n_cells):
-        wanted = state.retx_blocks[c] + state.full[c]
-        now = state.budget[c]
-        if wanted <= now:
-            continue
-        for more in (wanted, (now // 10 + 1) * 10, now + 1):
-            if now < more <= wanted:
+    """Fill the decodes' time: all cells to one height, then single ones a step higher, then rest.
+
+    Heights are multiples of ``STEP_BLOCKS``: the cost of a decode jumps behind each, so that some
+    cells at 20 code blocks and others at 10 cost less than all of them at 15.
+    """
+    height, most = 0, 0
+    for c in range(params.n_cells):
+        most = max(most, state.retx_blocks[c] + state.full[c])
+    while height < most:
+        _to_height(params, state, height + STEP_BLOCKS)
+        if latest_us(params, state, state.budget, True, sms) > decode_us:
+            break
+        height += STEP_BLOCKS
+    _to_height(params, state, height)
+    queue_order(params, state)
+    for step in (STEP_BLOCKS, 1):
+        for index in range(params.n_cells):
+            c = state.cell_order[index]
+            wanted = state.retx_blocks[c] + state.full[c]
+            now = state.budget[c]
+            if wanted <= now:
+                continue
+            if step > 1:
+                more = min(wanted, (now // STEP_BLOCKS + 1) * STEP_BLOCKS)
                 state.budget[c] = more
+                if latest_us(params, state, state.budget, True, sms) > decode_us:
+                    state.budget[c] = now
+                continue
+            low, high = now, min(wanted, now + STEP_BLOCKS) + 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                state.budget[c] = middle
                 if latest_us(params, state, state.budget, True, sms) <= decode_us:
-                    break
-                state.budget[c] = now
+                    low = middle
+                else:
+                    high = middle
+            state.budget[c] = low
 
 
 @compiled
