@@ -75,3 +75,8 @@ def new_record(dtype: np.dtype[Any]) -> Any:
 def as_row(record: Any) -> Any:
     """A record of ``new_record`` as an array of one, of the same memory."""
     return record.base.view(np.ndarray)
+
+
+def typed(number: int) -> int:
+    """A constant for calls of compiled code: for a plain one the callee would be compiled anew."""
+    return cast(int, np.int64(number))

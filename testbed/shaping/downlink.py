@@ -10,6 +10,7 @@ from testbed.shaping.compiled import compiled
 from testbed.shaping.levels import raise_promise
 from testbed.shaping.state import (
     DOWNLINK,
+    NO,
     RING_SLOTS,
     SHAPED,
     SPLIT_SLOTS,
@@ -23,7 +24,7 @@ from testbed.shaping.tasks import (
     lanes_sms,
     latest_us,
     level_at,
-    mark_base,
+    mark_must,
     queue_order,
 )
 
@@ -50,30 +51,30 @@ def plan_downlink(
     ):
         wait += 1
     sms = max(0, sms)
-    mark_base(params, state, tables, DOWNLINK, air_slot, wait + EARLY_SLOTS)
-    if latest_us(params, state, state.base, False, sms) > params.dl_budget_us:
-        mark_base(params, state, tables, DOWNLINK, air_slot, wait)
+    mark_must(params, state, tables, DOWNLINK, air_slot, wait + EARLY_SLOTS)
+    if latest_us(params, state, state.must, NO, sms) > params.dl_budget_us:
+        mark_must(params, state, tables, DOWNLINK, air_slot, wait)
     if params.mode != SHAPED:
         for c in range(n_cells):
-            state.base[c] = state.retx_blocks[c]
-    any_base = False
+            state.must[c] = state.retx_blocks[c]
+    any_must = False
     for c in range(n_cells):
-        any_base = any_base or state.base[c] > 0
-    if any_base and latest_us(params, state, state.base, False, sms) > params.dl_budget_us:
+        any_must = any_must or state.must[c] > 0
+    if any_must and latest_us(params, state, state.must, NO, sms) > params.dl_budget_us:
         beside = state.decoding[(air_slot - 1) & (RING_SLOTS - 1)]
         sms = max(sms, lane_sms)
         while (
             sms + gpu.sm_step <= gpu.sms - beside
-            and latest_us(params, state, state.base, False, sms) > params.dl_budget_us
+            and latest_us(params, state, state.must, NO, sms) > params.dl_budget_us
         ):
             sms += gpu.sm_step
         if params.mode == SHAPED:
             raise_promise(state, air_slot - 1, air_slot, sms + beside)
-        if latest_us(params, state, state.base, False, sms) > params.dl_budget_us:
+        if latest_us(params, state, state.must, NO, sms) > params.dl_budget_us:
             for c in range(n_cells):  # more than there is time for at all: as much of it as can
-                state.base[c] = state.retx_blocks[c]
+                state.must[c] = state.retx_blocks[c]
     for c in range(n_cells):
-        state.budget[c] = state.base[c]
+        state.budget[c] = state.must[c]
     if sms < lane_sms or not _stays_open(params, state, tables, air_slot):
         return
     queue_order(params, state)
@@ -86,7 +87,7 @@ def plan_downlink(
         middle = wanted  # mostly all of it fits, or nothing
         while high - low > 1:
             state.budget[c] = middle
-            if latest_us(params, state, state.budget, False, sms) <= params.dl_budget_us:
+            if latest_us(params, state, state.budget, NO, sms) <= params.dl_budget_us:
                 low = middle
             else:
                 high = middle

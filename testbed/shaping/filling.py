@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from testbed.shaping.arrays import Ints, RadioTables
-from testbed.shaping.compiled import compiled
+from testbed.shaping.compiled import compiled, typed
 from testbed.shaping.state import ControllerParams, ControllerState
 
-NO_LIMIT = 1 << 40
+NO_LIMIT = typed(1 << 40)
 MIN_RATE = 1.0
 
 SPARED_PART = 10

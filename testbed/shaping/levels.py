@@ -14,17 +14,20 @@ import math
 from testbed.shaping.arrays import RadioTables
 from testbed.shaping.compiled import compiled
 from testbed.shaping.state import (
+    AS_IS_PERMILLE,
     BREACHES,
     CALM_PERIODS,
     DOWNLINK,
     LEVEL_SMS,
     LIMIT_SMS,
+    NO,
     PAYLOAD_BYTES,
     PERIOD_SEEN,
     PROMISED_UNTIL,
     RING_SLOTS,
     UPLINK,
     WANTED_SMS,
+    YES,
     ControllerParams,
     ControllerState,
 )
@@ -242,13 +245,13 @@ def promise_ahead(params: ControllerParams, state: ControllerState, now_slot: in
         return
     marks[PERIOD_SEEN] = period
     limit = marks[LIMIT_SMS]
-    marks[WANTED_SMS] = needed_level(params, state, False, 1000, params.gpu.sms)
+    marks[WANTED_SMS] = needed_level(params, state, NO, AS_IS_PERMILLE, params.gpu.sms)
     level = marks[LEVEL_SMS]
     needed = min(limit, marks[WANTED_SMS])
     if needed > level:
         level = needed
         marks[CALM_PERIODS] = 0
-    elif needed_level(params, state, False, params.down_permille, limit) < level:
+    elif needed_level(params, state, NO, params.down_permille, limit) < level:
         marks[CALM_PERIODS] += 1
         if marks[CALM_PERIODS] >= params.hold_periods:
             level -= params.gpu.sm_step
@@ -262,7 +265,7 @@ def promise_ahead(params: ControllerParams, state: ControllerState, now_slot: in
     for run_slot in range(max(first, marks[PROMISED_UNTIL]), until):
         state.promised[run_slot & ring] = level
         state.decoding[run_slot & ring] = 0
-    pressing = needed_level(params, state, True, 1000, params.gpu.sms)
+    pressing = needed_level(params, state, YES, AS_IS_PERMILLE, params.gpu.sms)
     if pressing > level:
         level = pressing
         marks[CALM_PERIODS] = 0

@@ -13,13 +13,15 @@ import numpy as np
 
 from testbed.gpu.profile import GpuProfile
 from testbed.shaping.arrays import Floats, Ints
-from testbed.shaping.compiled import compiled, new_record
+from testbed.shaping.compiled import compiled, new_record, typed
 
 MAX_TASKS = 64
 """Tasks of one group: the cells of a gNB, at most."""
 
 MAX_STEPS = 64
 """SM counts that one task can have one after the other."""
+
+NOW = typed(0)
 
 NEVER_US = 1 << 60
 """The end of tasks that have no SMs."""
@@ -322,7 +324,7 @@ def latest_end_us(
     if level < gpu.min_sms:
         return NEVER_US
     nothing = np.zeros((0, 3), np.int64)
-    place(gpu, level, uplink, 0, n, code_blocks, work_milli, nothing, 0, nothing, 0, packing)
+    place(gpu, level, uplink, NOW, n, code_blocks, work_milli, nothing, NOW, nothing, NOW, packing)
     latest = 0
     for task in range(n):
         latest = max(latest, packing.end_us[task])

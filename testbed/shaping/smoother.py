@@ -11,7 +11,7 @@ import math
 
 from testbed.shaping.compiled import compiled
 from testbed.shaping.packing import latest_end_us
-from testbed.shaping.state import LEVEL_SMS, WANTED_SMS, ControllerParams, ControllerState
+from testbed.shaping.state import LEVEL_SMS, WANTED_SMS, YES, ControllerParams, ControllerState
 
 AVERAGE = 0.15
 SLEW = 0.08
@@ -32,7 +32,7 @@ def smoothed_level(params: ControllerParams, state: ControllerState) -> int:
     sms = gpu.min_sms
     while (
         sms + gpu.sm_step <= gpu.sms
-        and latest_end_us(gpu, sms, True, n, state.task_blocks, state.task_milli, state.packing)
+        and latest_end_us(gpu, sms, YES, n, state.task_blocks, state.task_milli, state.packing)
         > params.ul_budget_us
     ):
         sms += gpu.sm_step

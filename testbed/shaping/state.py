@@ -11,7 +11,7 @@ from testbed.ran import numerology, qos
 from testbed.ran.config import CellConfig
 from testbed.ran.numerology import Direction
 from testbed.shaping.arrays import Floats, Ints
-from testbed.shaping.compiled import new_record
+from testbed.shaping.compiled import new_record, typed
 from testbed.shaping.contract import SiteGpu
 from testbed.shaping.packing import (
     GPU_RECORD,
@@ -22,8 +22,10 @@ from testbed.shaping.packing import (
     gpu_numbers,
 )
 
-DOWNLINK = 0
-UPLINK = 1
+DOWNLINK = typed(0)
+UPLINK = typed(1)
+YES, NO = cast(bool, np.bool_(True)), cast(bool, np.bool_(False))
+AS_IS_PERMILLE = typed(1000)
 
 SHAPED = 0
 SMOOTHED = 1
@@ -124,7 +126,7 @@ class ControllerState(Protocol):
         held_since: [2, C], air slot since which a cell's oldest retransmission waits; 0: none.
         smooth: the smoothed load (the load smoother's only state).
         full, full_milli: [C], code blocks that drain a cell now, and the heaviest of their work.
-        base, budget: [C], code blocks that must go now, and that may.
+        must, budget: [C], code blocks that must go now, and that may.
         cell_order, cell_key: [C]; ue_order, ue_key: [C, U]; ue_count: [C].
         task_blocks, task_milli: [C], a set of tasks to be tried.
         chunk_due, chunk_blocks: [2 U], what is due when.
@@ -145,7 +147,7 @@ class ControllerState(Protocol):
     smooth: float
     full: Ints
     full_milli: Ints
-    base: Ints
+    must: Ints
     budget: Ints
     cell_order: Ints
     cell_key: Floats

@@ -52,7 +52,7 @@ def expected_lanes_sms(params: ControllerParams, state: ControllerState, run_slo
 
 
 @compiled
-def mark_base(
+def mark_must(
     params: ControllerParams,
     state: ControllerState,
     tables: RadioTables,
@@ -60,13 +60,13 @@ def mark_base(
     air_slot: int,
     wait_slots: int,
 ) -> bool:
-    """``base``: retransmissions, and what would be late after ``wait_slots`` more. Any of it?"""
+    """``must``: retransmissions, and what would be late after ``wait_slots`` more. Any of it?"""
     now_us = received_us(params, direction, air_slot)
     later_us = now_us + wait_slots * params.slot_us
-    any_base = False
+    any_must = False
     n_cells, n_ues = (params.n_cells, params.n_ues)
     for c in range(n_cells):
-        state.base[c] = state.retx_blocks[c]
+        state.must[c] = state.retx_blocks[c]
         if state.kind[c] < 0:
             continue
         urgent = 0
@@ -83,9 +83,9 @@ def mark_base(
                 while n_prb < tables.n_prb[c] and sizes[n_prb] < state.head_bytes[c, ue]:
                     n_prb += 1
                 urgent += blocks[n_prb]
-        state.base[c] += min(urgent, state.full[c])
-        any_base = any_base or state.base[c] > 0
-    return any_base
+        state.must[c] += min(urgent, state.full[c])
+        any_must = any_must or state.must[c] > 0
+    return any_must
 
 
 @compiled

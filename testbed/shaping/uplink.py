@@ -11,16 +11,19 @@ from testbed.shaping.levels import STEP_BLOCKS, raise_promise, split
 from testbed.shaping.packing import latest_end_us
 from testbed.shaping.smoother import smoothed_level
 from testbed.shaping.state import (
+    AS_IS_PERMILLE,
     DECODES_UNTIL,
+    NO,
     RING_SLOTS,
     SHAPED,
     SPLIT_SLOTS,
     SPLIT_SMS,
     UPLINK,
+    YES,
     ControllerParams,
     ControllerState,
 )
-from testbed.shaping.tasks import latest_us, level_at, mark_base, queue_order, take
+from testbed.shaping.tasks import latest_us, level_at, mark_must, queue_order, take
 
 
 @compiled
@@ -35,7 +38,7 @@ def plan_uplink(
     cap = max(gpu.min_sms, gpu.ran_sm_cap - gpu.ran_sm_cap % gpu.sm_step)
     if params.mode == SHAPED:
         level = max(gpu.min_sms, level_at(params, state, air_slot + 1))
-        _, sms, decode_us = split(params, state, level, False, 1000)
+        _, sms, decode_us = split(params, state, level, NO, AS_IS_PERMILLE)
     else:
         level = smoothed_level(params, state)
         sms, decode_us = level, params.ul_budget_us
@@ -49,23 +52,23 @@ def plan_uplink(
     state.marks[DECODES_UNTIL] = air_slot + wait + 1
     state.marks[SPLIT_SMS] = sms
     state.marks[SPLIT_SLOTS] = -(-decode_us // params.slot_us)
-    mark_base(params, state, tables, UPLINK, air_slot, wait)
+    mark_must(params, state, tables, UPLINK, air_slot, wait)
     if params.mode != SHAPED:
         for c in range(n_cells):
-            state.base[c] = state.retx_blocks[c]
-    if latest_us(params, state, state.base, True, sms) > decode_us:
+            state.must[c] = state.retx_blocks[c]
+    if latest_us(params, state, state.must, YES, sms) > decode_us:
         decode_us = params.ul_budget_us
         sms = max(sms, gpu.min_sms)
         while (
             sms + gpu.sm_step <= cap - beside
-            and latest_us(params, state, state.base, True, sms) > decode_us
+            and latest_us(params, state, state.must, YES, sms) > decode_us
         ):
             sms += gpu.sm_step
-        if latest_us(params, state, state.base, True, sms) > decode_us:
+        if latest_us(params, state, state.must, YES, sms) > decode_us:
             for c in range(n_cells):  # more than can be decoded at all: as much of it as can
-                state.base[c] = state.retx_blocks[c]
+                state.must[c] = state.retx_blocks[c]
     for c in range(n_cells):
-        state.budget[c] = state.base[c]
+        state.budget[c] = state.must[c]
     _spread(params, state, sms, decode_us)
     _note_decodes(params, state, air_slot, level)
 
@@ -82,7 +85,7 @@ def _spread(params: ControllerParams, state: ControllerState, sms: int, decode_u
         most = max(most, state.retx_blocks[c] + state.full[c])
     while height < most:
         _to_height(params, state, height + STEP_BLOCKS)
-        if latest_us(params, state, state.budget, True, sms) > decode_us:
+        if latest_us(params, state, state.budget, YES, sms) > decode_us:
             break
         height += STEP_BLOCKS
     _to_height(params, state, height)
@@ -97,14 +100,14 @@ def _spread(params: ControllerParams, state: ControllerState, sms: int, decode_u
             if step > 1:
                 more = min(wanted, (now // STEP_BLOCKS + 1) * STEP_BLOCKS)
                 state.budget[c] = more
-                if latest_us(params, state, state.budget, True, sms) > decode_us:
+                if latest_us(params, state, state.budget, YES, sms) > decode_us:
                     state.budget[c] = now
                 continue
             low, high = now, min(wanted, now + STEP_BLOCKS) + 1
             while high - low > 1:
                 middle = (low + high) // 2
                 state.budget[c] = middle
-                if latest_us(params, state, state.budget, True, sms) <= decode_us:
+                if latest_us(params, state, state.budget, YES, sms) <= decode_us:
                     low = middle
                 else:
                     high = middle
@@ -115,7 +118,7 @@ def _spread(params: ControllerParams, state: ControllerState, sms: int, decode_u
 def _to_height(params: ControllerParams, state: ControllerState, height: int) -> None:
     for c in range(params.n_cells):
         wanted = min(height, state.retx_blocks[c] + state.full[c])
-        state.budget[c] = max(state.base[c], wanted)
+        state.budget[c] = max(state.must[c], wanted)
 
 
 @compiled
@@ -130,7 +133,7 @@ def _note_decodes(
         return
     sms = gpu.min_sms
     while (
-        latest_end_us(gpu, sms, True, n, state.task_blocks, state.task_milli, state.packing)
+        latest_end_us(gpu, sms, YES, n, state.task_blocks, state.task_milli, state.packing)
         > params.ul_budget_us
         and sms + gpu.sm_step <= gpu.sms
     ):
