@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from protocols.errors import RanloomError
-from testbed.coexec_cli import EXPERIMENTS, plan_command
+from testbed import coexec_cli, weaver_cli
+from testbed.ran.importers.names import FORMAT_NAMES
 
 if TYPE_CHECKING:
     from testbed.topology.schema import Topology
@@ -161,8 +162,8 @@ def reproduce() -> None:
     """Experiments: paper figure, ours, bound; writes DIR/NAME.json and figures."""
 
 
-main.add_command(plan_command)
-for experiment in EXPERIMENTS.values():
+main.add_command(coexec_cli.plan_command)
+for experiment in (*weaver_cli.EXPERIMENTS.values(), *coexec_cli.EXPERIMENTS.values()):
     reproduce.add_command(experiment)
 
 
@@ -182,16 +183,27 @@ def replay(run_dir: Path, nodes: tuple[str, ...]) -> None:
 
 
 @main.command("import-trace")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--format", "kind", required=True, type=click.Choice(["nr-scope"]))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--format", "kind", required=True, type=click.Choice(FORMAT_NAMES))
 @click.option("-o", "output", required=True, type=click.Path(path_type=Path))
+@click.option("--bad-rows", type=click.Choice(["refuse", "skip"]), default="refuse")
+@click.option("--cell", "cells", multiple=True, help="of a log with several; again: taken together")
+@click.option("--interval-s", type=float, help="seconds that a report covers")
+@click.option("--peak-mbps", type=float, help="milan: rate of the busiest interval, DL + UL")
+@click.option("--ul-share", type=float, help="milan: uplink's part of it, 0 to 1 (0.1)")
+@click.option("--file-bytes", type=int, default=1500, show_default=True, help="of one arrival")
+@click.option("--spread", type=click.Choice(["even", "poisson"]), default="even", show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="of --spread poisson")
+@click.option("--ues", type=int, default=8, show_default=True, help="where the log knows no UEs")
+@click.option("--start-s", type=float, default=0.0, help="where in the log the trace begins")
+@click.option("--length-s", type=float, help="how much of the log is taken; default: the rest")
 @click.option("--clock", type=click.Choice(["timestamp", "frame"]), default="timestamp")
 @click.option("--scs-khz", type=int, default=30, help="of the cell, for --clock frame")
-def import_trace(file: Path, kind: str, output: Path, clock: Any, scs_khz: int) -> None:
+def import_trace(files: tuple[Path, ...], kind: str, output: Path, **options: Any) -> None:
     """Turn a log of real traffic into a trace that cells can replay."""
-    from testbed.host.traces import import_file
+    from testbed.host.traces import import_files, import_options
 
-    for line in import_file(file, kind, output, clock=clock, scs_khz=scs_khz):
+    for line in import_files(files, kind, output, import_options(**options)):
         click.echo(line)
 
 
@@ -220,6 +232,18 @@ def doctor(seconds: float, write: bool) -> None:
     from testbed.host.doctor import examine, print_findings
 
     print_findings(examine(seconds), write=write)
+
+
+@main.command()
+@click.option("--gpu", metavar="NAME", help="profile that gives what is not measured")
+@click.option("--quick", is_flag=True, help="a small grid, in less than 30 s")
+@click.option("-o", "output", type=click.Path(path_type=Path), help="write a profile (.toml)")
+def calibrate(gpu: str | None, quick: bool, output: Path | None) -> None:
+    """Measure the PHY's cost on this machine's device; write a GPU profile that fits it."""
+    from testbed.host.calibrate import run_calibration
+
+    for line in run_calibration(gpu, quick, output):
+        click.echo(line)
 
 
 def _load(

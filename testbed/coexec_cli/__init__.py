@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 
-class _Lazy(click.Command):
+class LazyCommand(click.Command):
     """A command whose module is imported when it is used."""
 
     def __init__(self, name: str, module: str, attribute: str, short_help: str) -> None:
@@ -40,7 +40,7 @@ class _Lazy(click.Command):
         return self._real().get_params(ctx)
 
 
-plan_command: click.Command = _Lazy(
+plan_command: click.Command = LazyCommand(
     "plan",
     "testbed.coexec_cli.plan",
     "plan_command",
@@ -48,7 +48,7 @@ plan_command: click.Command = _Lazy(
 )
 
 EXPERIMENTS: dict[str, click.Command] = {
-    name: _Lazy(name, f"testbed.coexec_cli.{module}", "command", short_help)
+    name: LazyCommand(name, f"testbed.coexec_cli.{module}", "command", short_help)
     for name, module, short_help in (
         ("weave-replay", "weave_replay", "Weave: groups over days of arrivals and departures."),
         ("planner", "planner_times", "Weave: decision time, 5 to 2,000 jobs."),

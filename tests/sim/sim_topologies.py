@@ -18,7 +18,7 @@ CELL = """
 [[sites.{site}.gnbs.{gnb}.cells]]
 count = {count}
 ues = {ues}
-five_qi = 80
+five_qi = 3
 mcs_table = {mcs_table}
 sinr_mean_db = {sinr_db}
 sinr_sd_db = {sinr_sd_db}
