@@ -120,10 +120,13 @@ class Link:
         """The UE's average rate T, bytes per slot of this direction."""
         return self._average_rate[ue]
 
-    @property
-    def oldest_retransmission_blocks(self) -> int:
-        """Code blocks of the retransmission that has waited longest; 0 where none waits."""
-        return self._to_retransmit[0].block.code_blocks if self._to_retransmit else 0
+    def oldest_retransmission_blocks(self, air_slot: int) -> int:
+        """Code blocks of the retransmission that waits longest for a slot of this size; 0: none."""
+        re = self._res_of_kind[air_slot % len(self._res_of_kind)]
+        for process in self._to_retransmit:
+            if process.res_per_prb == re:
+                return process.block.code_blocks
+        return 0
 
     @property
     def idle(self) -> bool:

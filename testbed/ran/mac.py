@@ -240,7 +240,7 @@ class GnbMac:
         views: list[CellView] = []
         for cell in self._cells.values():
             link = cell.link(direction)
-            oldest = 0 if shaper is None else link.oldest_retransmission_blocks
+            oldest = 0 if shaper is None else link.oldest_retransmission_blocks(air_slot)
             if shaper is None or oldest == 0:
                 view = link.open_slot(now_slot, air_slot)
             else:

@@ -107,7 +107,7 @@ class RetransmissionShaper(Protocol):
     ) -> int:
         """Code blocks that a cell's retransmissions may have in that air slot.
 
-        ``oldest_blocks``: those of the retransmission that waits longest.
+        ``oldest_blocks``: those of the retransmission that waits longest for a slot of this size.
         """
         ...
 

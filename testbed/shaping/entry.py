@@ -72,10 +72,16 @@ def plan_rows(
 
 @compiled
 def limit_of(
-    params: ParamsRow, state: StateRow, direction: int, air_slot: int, c: int, oldest_blocks: int
+    params: ParamsRow,
+    state: StateRow,
+    tables: RadioTables,
+    direction: int,
+    air_slot: int,
+    c: int,
+    oldest_blocks: int,
 ) -> int:
     """``retransmission_limit``."""
-    return retransmission_limit(params[0], state[0], direction, air_slot, c, oldest_blocks)
+    return retransmission_limit(params[0], state[0], tables, direction, air_slot, c, oldest_blocks)
 
 
 @compiled

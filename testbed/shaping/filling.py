@@ -89,7 +89,7 @@ def fill_cell(
 ) -> int:
     """Grant the UEs of a cell in order, within that many code blocks; returns those granted.
 
-    ``block_limit``: code blocks of one transport block at most.
+    ``block_limit``: code blocks at most of a transport block that may come again.
 
     Leaves the largest work per block among them in ``state.full_milli``.
     """
@@ -111,8 +111,11 @@ def fill_cell(
             first_at_least(tables.tbs_bytes[c, kind, mcs], tables.n_prb[c], state.backlog[c, ue]),
         )
         blocks = tables.code_blocks[c, kind, mcs]
-        if blocks[n_prb] > min(left_blocks, block_limit):
-            n_prb = last_at_most(blocks, n_prb, min(left_blocks, block_limit))
+        most = left_blocks
+        if params.margin_us[c, ue] > 0:
+            most = min(most, block_limit)
+        if blocks[n_prb] > most:
+            n_prb = last_at_most(blocks, n_prb, most)
         if n_prb == 0:
             continue
         place = state.granted[c]

@@ -202,6 +202,7 @@ def split(
     for c in range(params.n_cells):
         if rates[c] > 0:
             needed_us += gpu.dl_fixed_us + rates[c] * permille / 1000 * gpu.dl_code_block_us
+    lane_blocks = (params.dl_budget_us - gpu.dl_fixed_us) / max(gpu.dl_code_block_us, 1e-9)
     best, best_sms, best_us = -1.0, gpu.min_sms, params.ul_budget_us
     for sms in range(gpu.min_sms, cap + 1, gpu.sm_step):
         took_us = _decode_us(params, state, pressing, permille, sms)
@@ -215,7 +216,7 @@ def split(
                 margin = min(margin, room_us / needed_us)
             for c in range(params.n_cells):
                 if rates[c] > 0:  # a cell uses one lane at a time, and one carrier
-                    reach = open_slots * state.carrier[DOWNLINK, c]
+                    reach = open_slots * min(state.carrier[DOWNLINK, c], lane_blocks)
                     margin = min(margin, 1000 * reach / (permille * rates[c]))
             if margin > best:
                 best, best_sms, best_us = margin, sms, allowed_us
@@ -237,12 +238,12 @@ def needed_level(
 
 
 @compiled
-def promise_ahead(params: ControllerParams, state: ControllerState, now_slot: int) -> None:
-    """Once per TDD period: decide the level and promise further; break a promise if need be."""
+def promise_ahead(params: ControllerParams, state: ControllerState, now_slot: int) -> bool:
+    """Once per TDD period: decide the level and promise further. Whether it was time for that."""
     period = now_slot // params.period_slots
     marks = state.marks
     if period <= marks[PERIOD_SEEN]:
-        return
+        return False
     marks[PERIOD_SEEN] = period
     limit = marks[LIMIT_SMS]
     marks[WANTED_SMS] = needed_level(params, state, NO, AS_IS_PERMILLE, params.gpu.sms)
@@ -261,16 +262,29 @@ def promise_ahead(params: ControllerParams, state: ControllerState, now_slot: in
     level = min(level, limit)
     ring = RING_SLOTS - 1
     until = (period + 1) * params.period_slots + params.horizon_slots
-    first = now_slot + 2  # what is planned from now on runs from here on
-    for run_slot in range(max(first, marks[PROMISED_UNTIL]), until):
+    for run_slot in range(max(_first_open(params, now_slot), marks[PROMISED_UNTIL]), until):
         state.promised[run_slot & ring] = level
         state.decoding[run_slot & ring] = 0
-    pressing = needed_level(params, state, YES, AS_IS_PERMILLE, params.gpu.sms)
-    if pressing > level:
-        level = pressing
-        marks[CALM_PERIODS] = 0
     marks[LEVEL_SMS] = level
     marks[PROMISED_UNTIL] = until
+    return True
+
+
+@compiled
+def _first_open(params: ControllerParams, now_slot: int) -> int:
+    """The first slot in which work runs that is planned from now on."""
+    return int(now_slot + params.lookahead_slots - 1)
+
+
+@compiled
+def press(params: ControllerParams, state: ControllerState, now_slot: int) -> None:
+    """Break the promise where what is due within the horizon does not fit it."""
+    marks = state.marks
+    pressing = needed_level(params, state, YES, AS_IS_PERMILLE, params.gpu.sms)
+    if pressing > marks[LEVEL_SMS]:
+        marks[LEVEL_SMS] = pressing
+        marks[CALM_PERIODS] = 0
+    first, until = _first_open(params, now_slot), marks[PROMISED_UNTIL]
     if pressing > lowest_promise(state, first, until):
         raise_promise(state, first, until, pressing)
 

@@ -10,7 +10,7 @@ from testbed.shaping.arrays import GrantArrays, RadioTables, SlotArrays
 from testbed.shaping.compiled import compiled
 from testbed.shaping.downlink import plan_downlink
 from testbed.shaping.filling import NO_LIMIT, fill_cell, order_ues
-from testbed.shaping.levels import note_rates, promise_ahead, received_us
+from testbed.shaping.levels import note_rates, press, promise_ahead, received_us
 from testbed.shaping.retransmissions import largest_block
 from testbed.shaping.state import (
     PROMISED_UNTIL,
@@ -37,8 +37,10 @@ def plan(
     """Grants of one air slot for all cells, planned in ``now_slot``, into ``out``."""
     _copy_in(params, state, slot)
     if params.mode == SHAPED:
-        promise_ahead(params, state, now_slot)
+        begins = promise_ahead(params, state, now_slot)
         note_rates(params, state, tables, direction, air_slot)
+        if begins or direction == UPLINK:
+            press(params, state, now_slot)
     else:
         _clear_ahead(params, state, air_slot)
     order_ues(params, state, tables, received_us(params, direction, air_slot))

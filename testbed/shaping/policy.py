@@ -176,8 +176,8 @@ class _Bound:
     def retransmission_limit(
         self, direction: Direction, air_slot: int, cell: int, oldest_blocks: int
     ) -> int:
-        number, c = _NUMBERS[direction], self._index[cell]
-        return int(limit_of(self._params, self._state, number, air_slot, c, oldest_blocks))
+        number, c, tables = _NUMBERS[direction], self._index[cell], self._tables[direction]
+        return int(limit_of(self._params, self._state, tables, number, air_slot, c, oldest_blocks))
 
     def note_retransmissions(self, direction: Direction, air_slot: int, code_blocks: int) -> None:
         note(self._params, self._state, _NUMBERS[direction], air_slot, code_blocks)

@@ -5,6 +5,7 @@ Asked cell by cell. A sum of SM time, so an estimate: what does not fit after al
 
 from __future__ import annotations
 
+from testbed.shaping.arrays import RadioTables
 from testbed.shaping.compiled import compiled
 from testbed.shaping.state import (
     DOWNLINK,
@@ -27,6 +28,7 @@ PATIENCE_PERIODS = 2
 def retransmission_limit(
     params: ControllerParams,
     state: ControllerState,
+    tables: RadioTables,
     direction: int,
     air_slot: int,
     c: int,
@@ -34,19 +36,24 @@ def retransmission_limit(
 ) -> int:
     """Code blocks that cell ``c``'s retransmissions may have in an air slot.
 
-    ``oldest_blocks``: those of the retransmission that has waited longest. Where the level has come
-    down below what it takes, it is held back for a while and then let through, as an emergency.
+    ``oldest_blocks``: those of the retransmission that waits longest for a slot of this kind (a
+    block needs a slot of the size that it was made for). Where the level has come down below what
+    it takes, it is held back for a while and then let through, as an emergency.
     """
     _open_retransmissions(state, direction, air_slot)
     limit = _blocks_in(params, state, direction, air_slot, state.retx_us)
+    kind = tables.kind_of_phase[c, air_slot % params.period_slots]
+    if kind < 0:
+        return limit
+    since = state.held_since[direction, c]
     if oldest_blocks <= limit:
-        state.held_since[direction, c] = 0
+        since[kind] = 0
         return limit
-    if state.held_since[direction, c] == 0:
-        state.held_since[direction, c] = air_slot
-    if air_slot - state.held_since[direction, c] < PATIENCE_PERIODS * params.period_slots:
+    if since[kind] == 0:
+        since[kind] = air_slot
+    if air_slot - since[kind] < PATIENCE_PERIODS * params.period_slots:
         return limit
-    state.held_since[direction, c] = 0
+    since[kind] = 0
     return oldest_blocks
 
 

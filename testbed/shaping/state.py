@@ -86,6 +86,7 @@ MAX_CELLS = MAX_TASKS
 MAX_UES = 256
 MAX_GRANTS = 64
 MAX_PERIOD_SLOTS = 80
+MAX_KINDS = 4
 RING_SLOTS = 512
 """Sizes of the records: what a topology may ask for at most."""
 
@@ -102,6 +103,7 @@ class ControllerParams(Protocol):
     period_slots: int
     ul_budget_us: int
     dl_budget_us: int
+    lookahead_slots: int
     horizon_slots: int
     hold_periods: int
     drain_permille: int
@@ -123,7 +125,8 @@ class ControllerState(Protocol):
         rate: [2, C], code blocks per TDD period that the backlog asks for, by direction.
         pressing: [2, C], the same of what is due within the horizon.
         carrier: [2, C], code blocks that the whole carrier has in a slot, as the backlog is.
-        held_since: [2, C], air slot since which a cell's oldest retransmission waits; 0: none.
+        held_since: [2, C, K], air slot since which the oldest retransmission for slots of a kind
+            waits for room; 0: none does.
         smooth: the smoothed load (the load smoother's only state).
         full, full_milli: [C], code blocks that drain a cell now, and the heaviest of their work.
         must, budget: [C], code blocks that must go now, and that may.
@@ -196,7 +199,7 @@ _SHAPES: dict[str, tuple[int, ...]] = {
     "rate": (2, MAX_CELLS),
     "pressing": (2, MAX_CELLS),
     "carrier": (2, MAX_CELLS),
-    "held_since": (2, MAX_CELLS),
+    "held_since": (2, MAX_CELLS, MAX_KINDS),
     "chunk_due": (2 * MAX_UES,),
     "chunk_blocks": (2 * MAX_UES,),
     "grant_ue": (MAX_CELLS, MAX_GRANTS),
@@ -259,6 +262,7 @@ def new_controller(
     params.slot_us, params.period_slots = slot_us, period
     params.ul_budget_us = site.ul_decode_budget_us
     params.dl_budget_us = slot_us - site.fronthaul_lead_us
+    params.lookahead_slots = min(cell.lookahead_slots for cell in cells)
     params.horizon_slots = horizon
     params.hold_periods = max(1, tuning.hold_us // (period * slot_us))
     params.drain_permille = tuning.drain_permille

@@ -44,6 +44,7 @@ from testbed.slotbench.state import (
     N_FREE_SEGMENTS,
     N_SENT,
     P_CODE_BLOCKS,
+    P_KIND,
     P_MCS,
     P_PRB,
     SENT_PROCESS,
@@ -202,6 +203,20 @@ def _plan(bench: Bench, tables: RadioTables, direction: int, now_slot: int, air_
         decide(numbers, state, sinr_cdb, crc, 2 * c + direction, air_slot, end_us, deadline_us)
 
 
+@compiled
+def _oldest_failed(
+    state: BenchState, tables: RadioTables, c: int, direction: int, air_slot: int
+) -> int:
+    """Code blocks of the oldest failed block that needs a slot of this kind; 0 for none."""
+    kind = tables.kind_of_phase[c, air_slot % tables.kind_of_phase.shape[1]]
+    link = 2 * c + direction
+    for index in range(state.n_failed[link]):
+        ue, process = state.failed[link, index, 0], state.failed[link, index, 1]
+        if state.process[link, ue, process, P_KIND] == kind:
+            return int(state.process[link, ue, process, P_CODE_BLOCKS])
+    return 0
+
+
 @inlined
 def _show(bench: Bench, tables: RadioTables, direction: int, now_slot: int, air_slot: int) -> bool:
     """Retransmissions of all cells, as far as the policy allows them; the rest to the policy.
@@ -213,13 +228,11 @@ def _show(bench: Bench, tables: RadioTables, direction: int, now_slot: int, air_
     carried = False
     for c in range(numbers.n_cells):
         most = NO_LIMIT
-        again = shapes and state.n_failed[2 * c + direction] > 0
+        oldest = _oldest_failed(state, tables, c, direction, air_slot) if shapes else 0
+        again = oldest > 0
         if again:
-            link = 2 * c + direction
-            ue, process = state.failed[link, 0, 0], state.failed[link, 0, 1]
-            oldest = state.process[link, ue, process, P_CODE_BLOCKS]
             shaping, shaper = bench.shaping, bench.shaper
-            most = retransmission_limit(shaping, shaper, direction, air_slot, c, oldest)
+            most = retransmission_limit(shaping, shaper, tables, direction, air_slot, c, oldest)
         mcs = bench.piece.mcs[now_slot - bench.piece.first_slot, c]
         show_cell(
             numbers,

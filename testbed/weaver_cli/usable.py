@@ -15,7 +15,7 @@ import click
 
 from testbed.coexec_cli.experiment import BadInput, Experiment, finish
 from testbed.errors import RanloomError
-from testbed.record.schema import PROMISE_WINDOWS_US
+from testbed.record.schema import PROMISE_WINDOWS_US as QUANTA_US
 from testbed.weaver_cli.arms import ARMS, MAIN_ARMS
 from testbed.weaver_cli.grid import (
     CELLS,
@@ -45,8 +45,9 @@ class Scope:
     Attributes:
         scenarios: with their own full grid each.
         loads, cells, seeds, measured_s: of the grid.
-        bound_loads, bound_cells: where the bound is computed, in pieces of ``bound_piece_s``: for
-            all quanta with the first seed, for the headline quantum with the others.
+        bound_s: the bound at the headline quantum is of that much of a run of the first seed: at
+            all points of the first scenario, at ``bound_load`` in the others.
+        quanta_s: the same at all quanta, at ``bound_load`` of the first scenario.
         sensitivity: (cells, load) at which the downlink's assumed cost is halved and doubled.
     """
 
@@ -55,9 +56,9 @@ class Scope:
     cells: tuple[int, ...] = CELLS
     seeds: tuple[int, ...] = SEEDS
     measured_s: float = MEASURED_S
-    bound_loads: tuple[float, ...] = LOADS
-    bound_cells: tuple[int, ...] = CELLS
-    bound_piece_s: float = 1.0
+    bound_load: float = 0.3
+    bound_s: float = 3.0
+    quanta_s: float = 1.0
     sensitivity: tuple[tuple[int, float], ...] = ((1, 0.3), (2, 0.3), (4, 0.3))
 
 
@@ -67,9 +68,8 @@ QUICK = Scope(
     cells=(1, 4),
     seeds=(1,),
     measured_s=2.0,
-    bound_loads=(0.3,),
-    bound_cells=(1,),
-    bound_piece_s=0.4,
+    bound_s=0.4,
+    quanta_s=0.1,
     sensitivity=((1, 0.3),),
 )
 
@@ -131,25 +131,22 @@ def _unfixed_rows(point: Point) -> list[Row]:
 
 
 def _bounds(scope: Scope) -> list[Task]:
-    plans = [
-        BoundPlan(
-            Point(scope.scenarios[0], cells, load, seed, scope.measured_s),
-            scope.bound_piece_s,
-            1,
-            PROMISE_WINDOWS_US if seed == scope.seeds[0] else (HEADLINE_US,),
-        )
-        for cells in scope.bound_cells
-        for load in scope.bound_loads
-        for seed in scope.seeds
-    ]
+    def task(kind: str, point: Point, bounded_s: float, windows_us: tuple[int, ...]) -> Task:
+        plan = BoundPlan(kind, point, bounded_s, windows_us)
+        return Task(bound_rows, (plan,), bounded_s * len(windows_us), f"{kind}: {point}")
+
+    def at(scenario: str, cells: int, load: float) -> Point:
+        return Point(scenario, cells, load, scope.seeds[0], scope.measured_s)
+
+    first, *others = scope.scenarios
+    headline = [at(first, cells, load) for cells in scope.cells for load in scope.loads]
+    headline += [at(name, cells, scope.bound_load) for name in others for cells in scope.cells]
     return [
-        Task(
-            bound_rows,
-            (plan,),
-            (1.0 + plan.point.cells) * len(plan.windows_us),
-            f"bound of {plan.point}",
-        )
-        for plan in plans
+        *(task("bound", point, scope.bound_s, (HEADLINE_US,)) for point in headline),
+        *(
+            task("bound by quantum", at(first, cells, scope.bound_load), scope.quanta_s, QUANTA_US)
+            for cells in scope.cells
+        ),
     ]
 
 
@@ -161,7 +158,7 @@ def _pictures(experiment: Experiment, scope: Scope, out: Path) -> None:
     from testbed.weaver_cli.usable_pictures import gain_bars, over_load, over_quantum
 
     out.mkdir(parents=True, exist_ok=True)
-    middle = min(scope.loads, key=lambda load: abs(load - 0.3))
+    middle = min(scope.loads, key=lambda load: abs(load - scope.bound_load))
     for scenario in scope.scenarios:
         mine = [row for row in experiment.rows if row["scenario"] == scenario]
         gains = [row for row in mine if row["kind"] == "gain"]

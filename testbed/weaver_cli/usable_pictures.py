@@ -5,7 +5,7 @@ Owns the look; reads rows, computes nothing but medians.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -57,7 +57,11 @@ def over_load(path: Path, rows: Sequence[Row], title: str) -> None:
         for line, what in enumerate(("usable", "promised")):
             axes = grid[line][column]
             _arms_over_load(axes, mine, f"{what}_fraction")
-            _bounds_over_load(axes, mine)
+            _bounds_over(
+                axes,
+                [row for row in mine if row["kind"] == "bound"],
+                lambda row: float(row["load"]),
+            )
             axes.set_ylim(-0.02, 1.02)
             axes.grid(alpha=0.3)
             if column == 0:
@@ -85,6 +89,10 @@ def over_quantum(path: Path, rows: Sequence[Row], load: float, title: str) -> No
                 axes.plot(
                     [q / 1000 for q in windows], values, style, marker=marker, color=colour, ms=4
                 )
+        limits = [
+            row for row in rows if row["kind"] == "bound by quantum" and row["cells"] == count
+        ]
+        _bounds_over(axes, limits, lambda row: row["q_us"] / 1000)
         axes.set_xscale("log")
         axes.set_xticks([1, 2.5, 5, 10, 20], ["1", "2.5", "5", "10", "20"])
         axes.minorticks_off()
@@ -93,11 +101,8 @@ def over_quantum(path: Path, rows: Sequence[Row], load: float, title: str) -> No
         axes.set_title(f"{count} cell{'s' if count > 1 else ''}", fontsize=10)
         axes.set_xlabel("quantum, ms")
     grid[0].set_ylabel(f"fraction at load {load:g}")
-    _legend(
-        figure,
-        mine,
-        [("usable", "-", "black"), ("promised", "--", "black")],
-    )
+    styles = [("usable", "-", "black"), ("promised", "--", "black")]
+    _legend(figure, rows, styles)
     figure.suptitle(title, fontsize=11)
     figure.savefig(path, dpi=110)
 
@@ -191,12 +196,11 @@ def _arms_over_load(axes: Axes, rows: Sequence[Row], key: str) -> None:
             axes.plot([x], [y], marker=marker, color=colour, mfc=face, ms=5)
 
 
-def _bounds_over_load(axes: Axes, rows: Sequence[Row]) -> None:
-    mine = [row for row in rows if row["kind"] == "bound" and row["q_us"] == HEADLINE_US]
-    loads = sorted({row["load"] for row in mine})
+def _bounds_over(axes: Axes, rows: Sequence[Row], x_of: Callable[[Row], float]) -> None:
+    xs = sorted({x_of(row) for row in rows})
     for key, style, _ in _BOUND_LOOKS:
-        values = [median(row[key] for row in mine if row["load"] == load) for load in loads]
-        axes.plot(loads, values, style, color="black", marker="_", lw=1.2)
+        values = [median(row[key] for row in rows if x_of(row) == x) for x in xs]
+        axes.plot(xs, values, style, color="black", marker="_", lw=1.2)
 
 
 def _legend(figure: Figure, rows: Sequence[Row], more: Sequence[tuple[str, str, str]] = ()) -> None:
@@ -208,7 +212,7 @@ def _legend(figure: Figure, rows: Sequence[Row], more: Sequence[tuple[str, str, 
         for arm, (label, colour, marker) in LOOKS.items()
         if arm in shown
     ]
-    if any(row["kind"] == "bound" for row in rows):
+    if any(str(row["kind"]).startswith("bound") for row in rows):
         handles += [
             Line2D([], [], color="black", ls=style, label=label) for _, style, label in _BOUND_LOOKS
         ]

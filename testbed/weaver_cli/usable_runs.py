@@ -13,7 +13,7 @@ from testbed.record.measure.numbers import rounded
 from testbed.slotbench.scenario import BenchScenario, setup_of
 from testbed.weaver_cli.arms import ARMS, FIXED_SHARE, SHAPED, UNSHAPED, Arm
 from testbed.weaver_cli.grid import Point, grid_topology, run_arm, scenario_at
-from testbed.weaver_cli.grid_bound import bound_figures, pieces_of
+from testbed.weaver_cli.grid_bound import bound_figures
 from testbed.weaver_cli.grid_figures import (
     Row,
     fixed_share_figures,
@@ -33,11 +33,11 @@ _BEGINNINGS = (0.05, 0.25)
 
 @dataclass(frozen=True, slots=True)
 class BoundPlan:
-    """Which parts of a run are bounded: ``count`` pieces of ``piece_s``, for these quanta."""
+    """``bounded_s`` of a run from the end of its warm-up, at some quanta, in rows of a kind."""
 
+    kind: str
     point: Point
-    piece_s: float
-    count: int
+    bounded_s: float
     windows_us: tuple[int, ...]
 
 
@@ -119,16 +119,20 @@ def _is_empty(row: Row) -> bool:
 
 
 def bound_rows(plan: BoundPlan) -> list[Row]:
-    """The bound beside arm c: a row per piece and quantum. Raises TopologyError, SolverError."""
-    point = plan.point
+    """The bound beside arm c: a row per quantum.
+
+    A run of just the time that is bounded: the beginning of a longer one, but for what arrives at
+    its end and is served later.
+
+    Raises:
+        TopologyError: a point that the bench cannot run.
+        testbed.spare_bound.program.SolverError: no solution.
+    """
+    point = replace(plan.point, measured_s=min(plan.point.measured_s, plan.bounded_s))
     scenario = scenario_at(point)
     run = run_arm(scenario, SHAPED)
-    common = common_of(point, scenario) | {"kind": "bound", "arm": SHAPED.name}
-    return [
-        common | {"from_us": piece.from_us, "to_us": piece.to_us} | figures
-        for piece in pieces_of(run.setup, round(plan.piece_s * 1e6), plan.count)
-        for figures in bound_figures(run, piece, plan.windows_us)
-    ]
+    common = common_of(point, scenario) | {"kind": plan.kind, "arm": SHAPED.name}
+    return [common | figures for figures in bound_figures(run, plan.windows_us)]
 
 
 def dl_cost_variants(point: Point) -> list[Point]:

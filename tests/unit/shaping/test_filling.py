@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +33,9 @@ SIZES = [
     for cell in CELLS
 ]
 PARAMS, STATE = new_controller(site(CELLS), SHAPED, TUNING)
+NO_MARGIN, _ = new_controller(site(CELLS), SHAPED, TUNING)
+NO_MARGIN.margin_us[:] = 0
+"""For UEs that keep no time, and leave no PRBs, for retransmissions."""
 
 
 def ue_view(c: int, ue: int, backlog: int, mcs: int, average: float, deadline_us: int) -> UeView:
@@ -94,11 +99,12 @@ def grants(state: ControllerState, c: int) -> list[tuple[int, int, int]]:
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(views=cell_views(urgent=False))
 def test_is_proportional_fair_where_nothing_is_urgent_and_nothing_limited(views):
-    """What is late already has no deadline left to keep. Reference: the MAC's own policy."""
+    """What is late already has no deadline left to keep. Reference: the MAC's own policy, which
+    leaves no PRBs beside those that it grants."""
     state = show(views)
     expected = ProportionalFair().schedule(SlotView(0, 0, Direction.UL, tuple(views)))
     for c in range(len(CELLS)):
-        blocks = fill_cell(state, TABLES, c, NO_LIMIT, NO_LIMIT)
+        blocks = fill_cell(NO_MARGIN, state, TABLES, c, NO_LIMIT, NO_LIMIT)
         made = grants(state, c)
         assert made == [tuple(grant) for grant in expected if grant.cell == c]
         assert blocks == code_blocks(state, c, made)
@@ -136,7 +142,7 @@ def test_stays_within_prbs_grants_and_code_blocks(views, limit, block_limit):
     state = show(views)
     for view in views:
         c = view.cell
-        blocks = fill_cell(state, TABLES, c, limit, block_limit)
+        blocks = fill_cell(PARAMS, state, TABLES, c, limit, block_limit)
         made = grants(state, c)
         waiting = {ue.ue: ue for ue in view.ues}
         assert blocks == code_blocks(state, c, made) <= limit
@@ -145,7 +151,9 @@ def test_stays_within_prbs_grants_and_code_blocks(views, limit, block_limit):
         assert len({ue for _, ue, _ in made}) == len(made)
         for _, ue, n_prb in made:
             assert 1 <= n_prb <= waiting[ue].drain_prb, "no more than drains the backlog"
-            assert SIZES[c][waiting[ue].mcs_index][n_prb].code_blocks <= block_limit
+            if PARAMS.margin_us[c, ue] > 0:
+                assert n_prb <= math.ceil(0.9 * view.n_prb), "a tenth is left to others"
+                assert SIZES[c][waiting[ue].mcs_index][n_prb].code_blocks <= block_limit
         if made:
             assert state.full_milli[c] == max(
                 TABLES.milli_per_block[c, waiting[ue].mcs_index] for _, ue, _ in made

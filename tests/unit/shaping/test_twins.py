@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +92,8 @@ class OneByOne:
     def retransmission_limit(
         self, direction: Direction, air_slot: int, cell: int, oldest_blocks: int
     ) -> int:
-        where = (NUMBERS[direction], air_slot, self.index[cell], oldest_blocks)
+        tables, c = self.tables[direction], self.index[cell]
+        where = (tables, NUMBERS[direction], air_slot, c, oldest_blocks)
         return int(retransmission_limit(self.params, self.state, *where))
 
     def note_retransmissions(self, direction: Direction, air_slot: int, code_blocks: int) -> None:
@@ -140,20 +140,6 @@ def test_rows_give_what_copying_one_by_one_gives():
 # --- without a compiler ---------------------------------------------------------------------------
 
 
-class Fields:
-    """A record's fields as attributes, also those that numpy's own attributes hide (``base``)."""
-
-    def __init__(self, record: np.record) -> None:
-        object.__setattr__(self, "_record", record)
-
-    def __getattr__(self, name: str) -> object:
-        value = self._record[name]
-        return Fields(value) if isinstance(value, np.void) else value
-
-    def __setattr__(self, name: str, value: object) -> None:
-        self._record[name] = value
-
-
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every compiled function of the package is the Python function that it was made of."""
@@ -168,23 +154,20 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_python_decides_as_the_compiled_code_does(mode, request):
     """Two cells with backlogs from Philox; both directions of some slots, the state to the bit."""
     cells = tuple(CellConfig(c, n_ues=3, ul_layers=2, five_qi=(9, 80, 3)) for c in range(2))
-    compiled = decisions(cells, mode, lambda record: record)
+    compiled = decisions(cells, mode)
     request.getfixturevalue("interpreted")
     assert not isinstance(planning.plan, Dispatcher)
-    assert decisions(cells, mode, Fields) == compiled
+    assert decisions(cells, mode) == compiled
     assert sum(len(granted) for of_slot in compiled[0] for granted in of_slot) > 5
 
 
-def decisions(
-    cells: tuple[CellConfig, ...], mode: int, seen_as: Callable[[Any], Any]
-) -> tuple[list[Any], bytes]:
+def decisions(cells: tuple[CellConfig, ...], mode: int) -> tuple[list[Any], bytes]:
     """The grants of some slots, and the state in the end."""
     draw = np.random.Generator(np.random.Philox(key=mode))
     params, state = new_controller(site(cells), mode, Tuning(hold_us=2500))
     tables = {way: radio_tables(cells, way, "fixed") for way in Direction}
     slot, out = empty_slot(2, 3), empty_grants(2, 8)
     grants: list[Any] = []
-    records = seen_as(params), seen_as(state)
     for now_slot, direction, air_slot in (
         (3, Direction.DL, 6),
         (3, Direction.UL, 9),
@@ -204,7 +187,7 @@ def decisions(
         slot.tail_deadline_us[:] = slot.head_deadline_us + 4000
         slot.average_rate[:] = draw.uniform(0, 5000, (2, 3))
         number = NUMBERS[direction]
-        planning.plan(*records, tables[direction], slot, number, now_slot, air_slot, out)
+        planning.plan(params, state, tables[direction], slot, number, now_slot, air_slot, out)
         grants.append(shown(out))
     return grants, state.tobytes()
 

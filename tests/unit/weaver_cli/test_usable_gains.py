@@ -147,12 +147,12 @@ def test_targets_are_met_by_good_rows_and_missed_by_bad_ones():
     assert found["promised b->c, points below overload without a gain"] == (0, True)
     assert found["promised gain b->c below overload, median"] == (2.5, True)
     assert found["c's usable of the bound, median"] == (0.95, True)
-    assert found["pieces in which a run has more than the bound"] == (0, True)
+    assert found["runs that have more than the bound"] == (0, True)
     bad = verdicts([*good, run_row("c", usable=0.4, promised=0.2), bound_row(0.9, 0.8)])
     assert bad["usable gain a->c, largest"] == (4.0, False)
     assert bad["promised b->c, points below overload without a gain"] == (1, False)
     assert bad["promised gain b->c below overload, median"] == (1.0, False)
-    assert bad["pieces in which a run has more than the bound"] == (1, False)
+    assert bad["runs that have more than the bound"] == (1, False)
 
 
 def test_a_large_ratio_to_a_small_fraction_is_no_gain():

@@ -12,7 +12,6 @@ from testbed.errors import TopologyError
 from testbed.gpu.sizing import Saturation
 from testbed.slotbench.scenario import setup_of
 from testbed.weaver_cli.grid import OF_RECORD, Point, grid_topology, scenario_at, scenario_path
-from testbed.weaver_cli.grid_bound import Piece, pieces_of
 from testbed.weaver_cli.grid_figures import fixed_share_figures, throughput_ratio
 from testbed.weaver_cli.grid_offered import offered
 from testbed.weaver_cli.grid_pool import Pool, Task
@@ -58,16 +57,6 @@ def test_offered_work_of_the_scenario_of_record_by_hand():
     assert not asked.phy_infeasible
     assert offered(setup, 2.4).overload
     assert offered(setup, 1.0).phy_infeasible
-
-
-def test_pieces_are_spread_evenly_and_fit():
-    """10 s from 0.5 s on: two pieces of 1 s begin at 0.5 s and 1.5 + 4 = 5.5 s."""
-    setup = setup_of(scenario_at(Point(OF_RECORD, 1, 0.3, 1)), Saturation())
-    assert pieces_of(setup, 1_000_000, 2) == [
-        Piece(500_000, 1_500_000),
-        Piece(5_500_000, 6_500_000),
-    ]
-    assert pieces_of(setup, 20_000_000, 3) == [Piece(500_000, 10_500_000)]
 
 
 def test_downlink_cost_is_halved_and_doubled():
