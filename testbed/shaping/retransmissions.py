@@ -20,7 +20,7 @@ RETX_SHARE = 0.8
 """Of the code blocks that a slot has room for: the others are left to what cannot wait."""
 
 
-PATIENCE_PERIODS = 2
+PATIENCE_PERIODS = 8
 """TDD periods for which a retransmission may be held back before it breaks the envelope."""
 
 
