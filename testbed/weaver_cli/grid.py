@@ -52,13 +52,18 @@ class Point:
     sets: tuple[str, ...] = ()
 
     @property
-    def place(self) -> tuple[str, str, int, float]:
-        """The point without its seed."""
-        return (self.scenario, self.variant, self.cells, self.load)
+    def name(self) -> str:
+        """The scenario's name in rows, which hold no paths."""
+        return scenario_name(self.scenario)
 
     def __str__(self) -> str:
         changed = f", {self.variant}" if self.variant else ""
-        return f"{self.scenario}{changed}: {self.cells} cells, load {self.load:g}, seed {self.seed}"
+        return f"{self.name}{changed}: {self.cells} cells, load {self.load:g}, seed {self.seed}"
+
+
+def scenario_name(scenario: str) -> str:
+    """The name of a scenario's file."""
+    return Path(scenario).stem
 
 
 def scenario_path(scenario: str) -> Path:

@@ -26,6 +26,7 @@ from testbed.weaver_cli.grid import (
     Point,
     run_arm,
     scenario_at,
+    scenario_name,
 )
 from testbed.weaver_cli.grid_figures import (
     Row,
@@ -126,7 +127,7 @@ def run(out: Path, scope: Scope, *, quick: bool) -> Experiment:
         experiment.rows = [row for rows in workers.run(tasks) for row in rows]
     rows = experiment.rows
     rows += ran_rows(rows)
-    for scenario in dict.fromkeys(scenario for scenario, _, _ in scope.points):
+    for scenario in dict.fromkeys(scenario_name(scenario) for scenario, _, _ in scope.points):
         experiment.checks += ran_checks(rows, scenario)
     experiment.checks += _sweep_checks(rows)
     _pictures(experiment, out)

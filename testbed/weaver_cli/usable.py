@@ -25,6 +25,7 @@ from testbed.weaver_cli.grid import (
     OF_RECORD,
     SEEDS,
     Point,
+    scenario_name,
 )
 from testbed.weaver_cli.grid_figures import Row
 from testbed.weaver_cli.grid_pool import Pool, Task, pool
@@ -83,20 +84,19 @@ def run(out: Path, scope: Scope, *, quick: bool, live: bool = False) -> Experime
     """
     experiment = Experiment("usable", list(scope.seeds), quick)
     rows = experiment.rows
+    if live:
+        from testbed.weaver_cli.usable_live import live_checks, live_rows
+
+        rows += live_rows(scope.scenarios[0], scope.seeds[0], out)
+        experiment.checks += live_checks(rows)
     with pool() as workers:
         for batch in (_grid(scope), _sensitivity(scope), _bounds(scope)):
             rows += _collected(workers, batch)
     gains = gain_rows(rows)
     derived = [*gains, *summary_rows(gains), *point_rows_over_seeds(rows), *ran_rows(rows)]
     rows += derived
-    for scenario in scope.scenarios:
+    for scenario in map(scenario_name, scope.scenarios):
         experiment.checks += checks_of(rows, scenario)
-    if live:
-        from testbed.weaver_cli.usable_live import live_checks, live_rows
-
-        beside = live_rows(scope.scenarios[0], scope.seeds[0], out)
-        experiment.checks += live_checks(beside)
-        rows += beside
     _pictures(experiment, scope, out)
     finish(experiment, out, sections_of(rows))
     return experiment
@@ -159,10 +159,10 @@ def _pictures(experiment: Experiment, scope: Scope, out: Path) -> None:
 
     out.mkdir(parents=True, exist_ok=True)
     middle = min(scope.loads, key=lambda load: abs(load - scope.bound_load))
-    for scenario in scope.scenarios:
+    for scenario in map(scenario_name, scope.scenarios):
         mine = [row for row in experiment.rows if row["scenario"] == scenario]
         gains = [row for row in mine if row["kind"] == "gain"]
-        stem = f"usable-{Path(scenario).stem.removeprefix('weaver_')}".removesuffix("-usable")
+        stem = f"usable-{scenario.removeprefix('weaver_')}".removesuffix("-usable")
         over_load(out / f"{stem}-load.png", mine, f"{scenario}: what training can use")
         over_quantum(out / f"{stem}-quantum.png", mine, middle, f"{scenario}: by quantum")
         gain_bars(out / f"{stem}-gain.png", gains, f"{scenario}: what the shaped RAN leaves more")

@@ -29,7 +29,7 @@ CONFIDENCE = 0.95
 
 
 def live_rows(scenario: str, seed: int, out: Path) -> list[Row]:
-    """A row per point. Run directories are written below ``out/live``.
+    """A row per point. Run directories are written below ``out/live``, or ``out/live-2`` and so on.
 
     Time is scaled as ``doctor`` found this machine to keep it, or as the scenario says if that is
     slower.
@@ -37,10 +37,16 @@ def live_rows(scenario: str, seed: int, out: Path) -> list[Row]:
     Raises:
         RanloomError: a run that cannot begin, or that failed.
     """
+    directory = _unused(out)
     return [
-        _row(Point(scenario, cells, load, seed, MEASURED_S), arm, out / "live")
+        _row(Point(scenario, cells, load, seed, MEASURED_S), arm, directory)
         for cells, load, arm in POINTS
     ]
+
+
+def _unused(out: Path) -> Path:
+    names = ("live", *(f"live-{number}" for number in range(2, 1000)))
+    return next(path for name in names if not (path := out / name).exists())
 
 
 def _row(point: Point, arm: Arm, directory: Path) -> Row:
@@ -60,7 +66,7 @@ def _row(point: Point, arm: Arm, directory: Path) -> Row:
         raise NodeFailed(f"{live}: {result.status}: {result.reason}")
     return {
         "kind": "live",
-        "scenario": point.scenario,
+        "scenario": point.name,
         "variant": "",
         "cells": point.cells,
         "load": point.load,
@@ -94,7 +100,7 @@ def _figures(run_dir: Path) -> Row:
 def live_checks(rows: Sequence[Row]) -> list[Check]:
     """Per point: usable fractions within ``MOST_APART``, intervals of the miss rates that meet."""
     checks = []
-    for row in rows:
+    for row in (row for row in rows if row["kind"] == "live"):
         place = f"live, {row['arm']} at {row['cells']} x {row['load']:g}"
         live, simulated = row["live"], row["simulated"]
         verdict = f"live run: {live['verdict']}, slots on time {live['slots_on_time']}"

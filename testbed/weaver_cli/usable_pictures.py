@@ -219,4 +219,7 @@ def _legend(figure: Figure, rows: Sequence[Row], more: Sequence[tuple[str, str, 
     handles += [
         Line2D([], [], color=colour, ls=style, label=label) for label, style, colour in more
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    columns = min(5, int(figure.get_figwidth() // 2))
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+    )

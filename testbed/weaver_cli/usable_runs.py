@@ -69,7 +69,7 @@ def common_of(point: Point, scenario: BenchScenario) -> Row:
     asked = offered(setup_of(scenario, Saturation()), point.load)
     return {
         "kind": "run",
-        "scenario": point.scenario,
+        "scenario": point.name,
         "variant": point.variant,
         "cells": point.cells,
         "load": point.load,

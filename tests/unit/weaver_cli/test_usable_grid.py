@@ -11,6 +11,7 @@ import pytest
 from testbed.errors import TopologyError
 from testbed.gpu.sizing import Saturation
 from testbed.slotbench.scenario import setup_of
+from testbed.weaver_cli import EXPERIMENTS
 from testbed.weaver_cli.grid import OF_RECORD, Point, grid_topology, scenario_at, scenario_path
 from testbed.weaver_cli.grid_figures import fixed_share_figures, throughput_ratio
 from testbed.weaver_cli.grid_offered import offered
@@ -106,8 +107,23 @@ def test_live_and_simulated_must_be_close():
         }
 
     def met(live: dict[str, Any]) -> list[bool | None]:
-        row = {"arm": "c", "cells": 1, "load": 0.3, "live": live, "simulated": side(0.8, 2)}
+        row = {
+            "kind": "live",
+            "arm": "c",
+            "cells": 1,
+            "load": 0.3,
+            "live": live,
+            "simulated": side(0.8, 2),
+        }
         return [check.met for check in live_checks([row])]
 
     assert met(side(0.83, 4)) == [True, True]
     assert met(side(0.831, 60)) == [False, False]
+
+
+def test_both_experiments_take_the_common_options():
+    for name in ("usable", "ran-impact"):
+        with EXPERIMENTS[name].make_context(name, []) as context:
+            assert {"quick", "out", "scenario" if name == "ran-impact" else "scenarios"} <= set(
+                context.params
+            )
