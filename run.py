@@ -98,7 +98,7 @@ def check(topologies: tuple[Path, ...]) -> None:
 def up(topology: Path, run_dir: Path | None, report: bool, **options: Any) -> None:
     """Run a topology live: separate processes, real training."""
     from testbed.host.console import finish_live, live_console
-    from testbed.host.live_run import default_run_dir, run_live
+    from testbed.host.live_run import binds_gpu, default_run_dir, run_live
     from testbed.host.run_dir import clean_up_dead_runs
 
     if sys.platform != "linux":
@@ -106,6 +106,8 @@ def up(topology: Path, run_dir: Path | None, report: bool, **options: Any) -> No
     loaded, scale = _load(topology, live=True, **options)
     for line in clean_up_dead_runs():
         click.echo(f"left by a dead run: {line}", err=True)
+    if binds_gpu(loaded):
+        click.echo("preparing the MAC policy (the first time: up to two minutes)", err=True)
     path = run_dir or default_run_dir(loaded, "live")
     with live_console(loaded, scale, path) as on_progress:
         result = run_live(loaded, scale, path, on_progress)

@@ -38,13 +38,28 @@ def keep_inputs(topology: Topology, path: Path) -> None:
         shutil.copyfile(topology.directory / file, target)
 
 
+def _born_once(topology: Topology, time_scale: float) -> None:
+    """Let all nodes be born in this process, and forget them.
+
+    What a policy has to compile is compiled, and kept on disk, before any process is started and
+    its handshake timed. Raises RanloomError for a node that cannot be born.
+    """
+    Simulator(topology, time_scale)
+
+
+def binds_gpu(topology: Topology) -> bool:
+    """Whether the MAC policy is one that is told of the GPU, and so may have to be compiled."""
+    return hasattr(resolve_policies(topology)["site.mac"], "bind")
+
+
 def run_live(
     topology: Topology, time_scale: float, path: Path, on_progress: OnProgress
 ) -> LiveResult:
     """A live run. Raises RanloomError where it cannot even begin."""
     import uvloop
 
-    resolve_policies(topology)  # a policy that cannot be made is a mistake, not a failed run
+    if binds_gpu(topology):  # a policy that cannot be made is a mistake, not a failed run
+        _born_once(topology, time_scale)
     run_dir = RunDirectory(path, topology.name)
     keep_inputs(topology, run_dir.path)
     started = datetime.now(UTC).isoformat(timespec="seconds")

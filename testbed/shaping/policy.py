@@ -43,6 +43,7 @@ from testbed.shaping.state import (
 _NUMBERS = {Direction.DL: DOWNLINK, Direction.UL: UPLINK}
 _UE_COLUMNS = [UeView._fields.index(name) for name in UE_ROWS]
 _AVERAGE_RATE = UeView._fields.index("average_rate")
+_CELL_COLUMNS = 6
 
 
 class SpareCompute:
@@ -61,6 +62,7 @@ class SpareCompute:
 
     def bind(self, site: SiteGpu) -> None:
         """Learn the GPU and the cells. Raises ValueError for cells of different TDD periods."""
+        _Bound(site, self.MODE, self._tuning).try_all()  # no slot waits for the compiler
         self._bound = _Bound(site, self.MODE, self._tuning)
 
     def schedule(self, view: SlotView) -> Sequence[Grant]:
@@ -128,6 +130,14 @@ class _Bound:
         )
         self._now_slot = 0
 
+    def try_all(self) -> None:
+        """Call everything once, on empty slots: compiled, or loaded as compiled earlier."""
+        for direction in Direction:
+            self.schedule(SlotView(0, 0, direction, (), 0))
+            self.retransmission_limit(direction, 0, next(iter(self._index)), 1)
+            self.note_retransmissions(direction, 0, 1)
+        self.promise()
+
     def schedule(self, view: SlotView) -> list[Grant]:
         self._now_slot = view.now_slot
         plan_rows(
@@ -171,7 +181,7 @@ class _Bound:
             for row, column in enumerate(_UE_COLUMNS):
                 numbers.pack_into(self._ues[row], 0, *columns[column])
             struct.pack_into(f"{len(ues)}d", self._average_rate.data, 0, *columns[_AVERAGE_RATE])
-        return np.array(rows, np.int64)
+        return np.array(rows, np.int64).reshape(len(rows), _CELL_COLUMNS)
 
     def retransmission_limit(
         self, direction: Direction, air_slot: int, cell: int, oldest_blocks: int
