@@ -35,6 +35,8 @@ soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python tests/bench/messages.py
 	$(BIN)/python tests/bench/simulator.py
+	$(BIN)/python tests/bench/slotbench.py
+	$(BIN)/python tests/bench/controller.py
 	$(BIN)/python tests/bench/slots.py
 	$(BIN)/python tests/bench/scheduler.py
 
