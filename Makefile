@@ -21,8 +21,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/python run.py up topologies/quickstart.toml
 
+# What measures wall time runs alone; the rest on two cores, a file on one of them.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/sim
+	$(BIN)/python -m pytest tests/live tests/faults
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

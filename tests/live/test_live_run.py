@@ -12,6 +12,7 @@ from harness import decoys, live_run, run_cli, shared_memory, small_topology
 
 from protocols.codec import decode, encode
 from protocols.control import Drained, Refused
+from protocols.messages import PROTOCOL_VERSION
 
 pytestmark = pytest.mark.live
 
@@ -42,8 +43,8 @@ def test_two_sites_train_one_model_and_leave_nothing(tmp_path: Path) -> None:
         endpoint = f"ipc://{run.runtime()}/control"
         assert run.runtime().stat().st_mode & 0o777 == 0o700
         wrong_version = msgpack.packb([5, 99, 0, 0, 1, 2, "x"])
-        missing_field = msgpack.packb([5, 1, 0, 0, 1])
-        wrong_type = msgpack.packb([5, 1, 0, 0, "1", 2, "x"])
+        missing_field = msgpack.packb([5, PROTOCOL_VERSION, 0, 0, 1])
+        wrong_type = msgpack.packb([5, PROTOCOL_VERSION, 0, 0, "1", 2, "x"])
         answers = _talk(
             endpoint,
             [
