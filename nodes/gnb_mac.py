@@ -118,7 +118,7 @@ class GnbMacNode:
                 sdu.n_bytes,
             )
             effects.append(Record("sdus", row))
-        lateness = (slot, at_us, max(0, now_us - at_us), 0, int(LatenessSource.SLOT_TIMER))
+        lateness = (slot, at_us, max(0, now_us - at_us), 0, int(LatenessSource.SLOT_TIMER), 0)
         effects.append(Record("lateness", lateness))
         if slot_start_us <= self._view.warmup_us < slot_start_us + self._slot_us:
             effects += self._counters(self._view.warmup_us)

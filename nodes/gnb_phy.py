@@ -188,14 +188,14 @@ class GnbPhyNode:
         lateness_us = max(0, done.woken_us - task.start_us)
         overrun_us = max(0, done.real_end_us - task.modelled_end_us)
         slot = task.start_us // self._slot_us
-        source = int(LatenessSource.PHY_TASK)
+        source, slowdown = int(LatenessSource.PHY_TASK), done.host_slowdown_permille
         effects: list[Effect] = [
             Send(
                 self._mac,
                 CrcIndication(key.cell, key.air_slot, key.direction, task.modelled_end_us, results),
             ),
             Send(self._agent, report),
-            Record("lateness", (slot, task.start_us, lateness_us, overrun_us, source)),
+            Record("lateness", (slot, task.start_us, lateness_us, overrun_us, source, slowdown)),
         ]
         if late:
             by_us = task.modelled_end_us - deadline

@@ -33,7 +33,7 @@ from protocols.fields import (
     TimeUs,
 )
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 DOWNLINK = 0
 UPLINK = 1

@@ -134,13 +134,15 @@ class ExecutorReady(Message):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhyTaskDone(Message):
-    """A PHY task has ended: when it was woken, when its real work was done, its held end."""
+    """A PHY task has ended: when it was woken, when its real work was done, its held end, and how
+    slow the host's core ran then (thousandths of the shortest time of a fixed piece of work)."""
 
     TAG: ClassVar[int] = 91
     task: U32
     woken_us: TimeUs
     real_end_us: TimeUs
     end_us: TimeUs
+    host_slowdown_permille: U32
 
 
 @dataclass(frozen=True, slots=True, eq=False)

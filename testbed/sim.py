@@ -268,7 +268,7 @@ class _SimNode:
         if self._tasks.get(task.task) != task.end_us:
             return  # replaced by a later hand-over
         del self._tasks[task.task]
-        self._reported(PhyTaskDone(task.task, task.start_us, task.start_us, task.end_us))
+        self._reported(PhyTaskDone(task.task, task.start_us, task.start_us, task.end_us, 1000))
 
     def _reported(self, message: Message) -> None:
         self.feed(Reported(message), encode(message) if self._sim.keeps_bytes else ())

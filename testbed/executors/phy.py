@@ -17,6 +17,7 @@ from protocols.messages import UPLINK, Message
 from protocols.work import ExecutorStop, PhyTask, PhyTaskDone
 from testbed.executors.config import PhyConfig
 from testbed.executors.device import make_pace, open_device
+from testbed.executors.host_speed import NOMINAL_PERMILLE, SpeedProbe
 from testbed.executors.link import Port
 from testbed.executors.pace import Pace
 from testbed.executors.phy_work import largest_task, open_work, shortest_wall_us
@@ -50,16 +51,19 @@ class PhyLoop:
         pace: Pace,
         prime: Callable[[], None] | None = None,
         prime_lead_us: int = 0,
+        slowdown_permille: Callable[[], int] = lambda: NOMINAL_PERMILLE,
     ) -> None:
         """``work``: the stages of tasks' real work, done as they are asked for. ``prime``: called
         ``prime_lead_us`` before a start while nothing is to do, to bring the code into the caches:
-        after idle milliseconds a first pass takes several times as long as the next ones."""
+        after idle milliseconds a first pass takes several times as long as the next ones.
+        ``slowdown_permille``: how slow the core runs; asked after each task's real work."""
         self._prime = prime
         self._prime_lead_us = prime_lead_us
         self._primed_us = -1
         self._port = port
         self._work = work
         self._pace = pace
+        self._slowdown_permille = slowdown_permille
         self._arrivals = 0
         self._latest: dict[int, int] = {}
         self._pending: list[tuple[int, int, PhyTask]] = []
@@ -145,9 +149,10 @@ class PhyLoop:
         heapq.heappop(self._due)
         self._pace.settle()
         real_end_us = self._port.now_us()
+        slowdown_permille = self._slowdown_permille()
         for task in due.tasks:
             end_us = max(task.end_us, real_end_us) if self._pace.held else real_end_us
-            done = PhyTaskDone(task.task, due.woken_us, real_end_us, end_us)
+            done = PhyTaskDone(task.task, due.woken_us, real_end_us, end_us, slowdown_permille)
             heapq.heappush(self._holds, (end_us, task.task, done))
 
     def _report_ended(self, now_us: int) -> None:
@@ -162,6 +167,7 @@ class PhyExecutor:
         self.config = config
         self._pace = make_pace(config)
         self._work = open_work(config, open_device(config))
+        self._speed = SpeedProbe()
         self._wall_us = {
             name: shortest_wall_us(
                 self._work, largest_task(config, direction), self._pace.settle, _WARM_PASSES
@@ -183,4 +189,11 @@ class PhyExecutor:
         """Serve tasks until ExecutorStop."""
         lead_us = self.config.prime_lead_us
         prime = self._work.prime if lead_us else None
-        PhyLoop(link, self._work.stages, self._pace, prime, lead_us).run()
+        PhyLoop(
+            link,
+            self._work.stages,
+            self._pace,
+            prime,
+            lead_us,
+            self._speed.slowdown_permille,
+        ).run()

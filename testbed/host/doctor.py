@@ -22,6 +22,7 @@ from protocols.channel import ZmqInbox, ZmqOutbox
 from protocols.codec import decode, encode
 from protocols.messages import LeaseGrant
 from testbed.executors.config import Scheduling
+from testbed.executors.host_speed import SpeedProbe
 from testbed.executors.process import fifo_permitted, set_class
 from testbed.executors.timer import DeadlineTimer
 from testbed.host.machine import MachineFacts, keep_facts
@@ -32,6 +33,7 @@ _BURST_NS = 1_500_000
 _WORK_PER_SLOT_MS = 3.0
 """What a slot of two cells costs a core at most: MAC, agent, and PHY's real work."""
 _ON_TIME_SHARE = 0.1
+_SPEED_PERIOD_S = 0.003
 _ON_TIME_QUANTILE = 0.995
 
 
@@ -50,6 +52,10 @@ class Findings:
     """Share of those wake-ups that came more than 10 % of the period late."""
     message_us: tuple[int, int]
     quantum_overhead_us: int
+    slow_share: float
+    """Share of the time in which a core ran below half of its best speed."""
+    slowest_permille: int
+    """The largest slowdown seen; 1000: always at its best."""
 
     @property
     def facts(self) -> MachineFacts:
@@ -62,7 +68,7 @@ class Findings:
 
 
 def examine(seconds: float) -> Findings:
-    """Measure for about three times ``seconds``."""
+    """Measure for about four times ``seconds``."""
     linux = platform.system() == "Linux"
     spawn = multiprocessing.get_context("spawn")
     busy = [spawn.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)]
@@ -72,6 +78,7 @@ def examine(seconds: float) -> Findings:
         lateness, late_share = _lateness_us(2 * seconds) if linux else ((0, 0, 0), 0.0)
         messages = _message_us(seconds)
         overhead = _quantum_overhead_us(seconds) if linux else 0
+        slow_share, slowest = _slowness(seconds)
     finally:
         for process in busy:
             process.kill()
@@ -86,6 +93,8 @@ def examine(seconds: float) -> Findings:
         late_share,
         messages,
         overhead,
+        slow_share,
+        slowest,
     )
 
 
@@ -105,6 +114,8 @@ def print_findings(found: Findings, *, write: bool) -> None:
         f"p99 {found.message_us[1]} us (host.message_overhead_wall_us)",
         f"start and end of a quantum: {found.quantum_overhead_us} us "
         "(host.quantum_overhead_wall_us)",
+        f"cores below half of their best speed: {found.slow_share:.1%} of the time, at worst "
+        f"1/{found.slowest_permille / 1000:.0f}: slots are late then, whatever their priority",
         f"shortest slot that can be kept: {facts.slot_wall_ms:g} ms of wall time, so 30 kHz "
         f"cells (0.5 ms slots) need time.scale >= {facts.slot_wall_ms / 0.5:g}",
     ]
@@ -113,6 +124,17 @@ def print_findings(found: Findings, *, write: bool) -> None:
         print(f"kept in {keep_facts(facts)}")
     else:
         print('`doctor --write` keeps these figures for check, sim and scale = "auto"')
+
+
+def _slowness(seconds: float) -> tuple[float, int]:
+    """(share of samples below half of the core's best speed, the largest slowdown in permille)."""
+    probe = SpeedProbe()
+    found = []
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        time.sleep(_SPEED_PERIOD_S)
+        found.append(probe.slowdown_permille())
+    return sum(value >= 2000 for value in found) / len(found), max(found)
 
 
 def _burn() -> None:

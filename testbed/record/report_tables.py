@@ -312,6 +312,12 @@ def _fidelity(summary: Summary) -> Table:
             for key in ("p50", "p99", "max")
         ),
         Row("wake-ups", "count", (number(late["n"]),)),
+        Row(
+            "host below half of its best speed", "% of samples", (share(trust["host_slow_share"]),)
+        ),
+        Row("host at its slowest", "x slower", (number(trust["host_slowdown"]["max"]),)),
+        Row("slots on time while it was not", "%", (share(trust["slots_on_time_at_speed"]),)),
+        Row("lateness, p99, while it was not", "µs", (number(trust["lateness_p99_at_speed_us"]),)),
         Row("PHY work beyond its hold", "count", (number(trust["overruns"]),)),
         Row("quanta beyond their model", "count", (number(trust["quanta_overruns"]),)),
         Row("feedback after its slot", "count", (number(trust["late_feedback"]),)),

@@ -81,9 +81,17 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     # gNB MAC: UEs that still had bytes waiting for a grant at the end of the drain.
     "ue_backlogs": ("cell", "ue", "direction", "five_qi", "at_us", "buffered_bytes"),
-    # gNB MAC and PHY: how late each slot's wake-up was (source: LatenessSource), and by how much
-    # real work ran over its hold (0 where it did not).
-    "lateness": ("slot", "at_us", "lateness_us", "overrun_us", "source"),
+    # gNB MAC and PHY: how late each slot's wake-up was (source: LatenessSource), by how much real
+    # work ran over its hold (0 where it did not), and how slow the host's core ran (1000: at its
+    # best speed; 0: not measured).
+    "lateness": (
+        "slot",
+        "at_us",
+        "lateness_us",
+        "overrun_us",
+        "source",
+        "host_slowdown_permille",
+    ),
     # coordinator: event: StepEvent.
     "steps": (
         "job",

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from testbed.record.measure.host_speed import at_speed, host_speed
 from testbed.record.measure.numbers import Figures, percentile, put, rounded
 from testbed.record.recording import Recording
 from testbed.record.tables import NODE
@@ -41,6 +42,8 @@ def fidelity(recording: Recording) -> Figures:
     for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
         put(lateness, name, percentile(late_us, percent), none)
     figures["lateness_us"] = lateness
+    figures |= host_speed(recording)
+    figures |= _at_speed(recording, rows)
     tolerance_us = figures["lateness_us"]["p99"] or 0
     figures["tolerance_us"] = tolerance_us
     figures["overruns"] = int((rows["overrun_us"] > 0).sum())
@@ -87,6 +90,18 @@ def _on_time(rows: pl.DataFrame) -> dict[str, float]:
     return {node: round(ok / n, 6) for node, ok, n in shares.iter_rows()}
 
 
+def _at_speed(recording: Recording, rows: pl.DataFrame) -> Figures:
+    """The same two figures over the slots in which the host's cores were not slow."""
+    kept = at_speed(recording, rows)
+    by_node = _on_time(kept)
+    figures: Figures = {}
+    none = "no slot in which the host ran at speed"
+    put(figures, "slots_on_time_at_speed", min(by_node.values(), default=None), none)
+    late_us = percentile(kept["lateness_us"].to_numpy(), 99)
+    put(figures, "lateness_p99_at_speed_us", late_us, none)
+    return figures
+
+
 def _quanta_overruns(recording: Recording, tolerance_us: int) -> Figures:
     quanta = recording.tables["quanta"].filter(
         pl.col("start_us").is_between(recording.from_us, recording.to_us, closed="left")
@@ -121,5 +136,19 @@ def _verdict(recording: Recording, figures: Figures) -> tuple[str, str]:
         reasons.append(f"wake-ups were {p99_us} us late (p99), at most {limit_us} us are allowed")
     if reasons:
         scale = recording.scope.time_scale
-        return _OUTSIDE, "; ".join(reasons) + f". A larger time.scale than {scale:g} helps"
+        hint = f". A larger time.scale than {scale:g} helps"
+        return _OUTSIDE, "; ".join(reasons) + _slow_host(figures) + hint
     return _WITHIN, f"{figures['slots_on_time']:.2%} of slots on time in the worst process"
+
+
+def _slow_host(figures: Figures) -> str:
+    """What part a slow host has in it."""
+    share, on_time = figures["host_slow_share"], figures["slots_on_time_at_speed"]
+    if not share or on_time is None:
+        return ""
+    worst, late_us = figures["host_slowdown"]["max"], figures["lateness_p99_at_speed_us"]
+    return (
+        f". This host's cores ran below half of their best speed in {share:.1%} of the samples "
+        f"(at worst 1/{worst:.0f}); in the other slots {on_time:.2%} were on time, wake-ups "
+        f"{late_us} us late (p99)"
+    )

@@ -18,6 +18,7 @@ import polars as pl
 from protocols.messages import UPLINK
 from testbed.gpu.quanta import QuantumKind
 from testbed.gpu.spare import Overlap, Steps, edges, overlaps, split_by_tolerance
+from testbed.record.measure.host_speed import SLOW_PERMILLE, samples, slowest_between
 from testbed.record.measure.numbers import Figures, put, ratio
 from testbed.record.recording import Recording, SiteTimeline
 from testbed.record.scope import SiteScope
@@ -89,7 +90,8 @@ def violations(recording: Recording, timeline: SiteTimeline, tolerance_us: int) 
         .select(field.name for field in fields(_Emergency))
         .iter_rows()
     ]
-    rows = [_row(timeline, broken, item) for item in real[:MOST_ROWS]]
+    speed = samples(recording)
+    rows = [_row(timeline, broken, speed, item) for item in real[:MOST_ROWS]]
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["cause"]] = counts.get(row["cause"], 0) + 1
@@ -115,12 +117,17 @@ def violations(recording: Recording, timeline: SiteTimeline, tolerance_us: int) 
     return figures
 
 
-def _row(timeline: SiteTimeline, broken: Sequence[_Emergency], overlap: Overlap) -> dict[str, Any]:
+def _row(
+    timeline: SiteTimeline, broken: Sequence[_Emergency], speed: pl.DataFrame, overlap: Overlap
+) -> dict[str, Any]:
     task = _Task(**_foremost(timeline.tasks, overlap, _Task, "planned_start_us"))
     quantum = _Quantum(**_foremost(timeline.quanta, overlap, _Quantum, "start_us"))
     known_us = next((e.known_us(timeline.site) for e in broken if e.meets(overlap)), None)
     cause, text = _explain(timeline.lease, task, quantum, overlap, known_us)
-    return {
+    slowdown = slowest_between(speed, timeline.site, quantum.start_us, quantum.end_us)
+    if slowdown is not None and 1000 * slowdown >= SLOW_PERMILLE:
+        text += f", while the host's cores ran at 1/{slowdown:.0f} of their best speed"
+    row = {
         "at_us": overlap.start_us,
         "site": timeline.site.name,
         "cell": task.cell,
@@ -133,6 +140,8 @@ def _row(timeline: SiteTimeline, broken: Sequence[_Emergency], overlap: Overlap)
         "cause": cause.value,
         "explanation": text,
     }
+    put(row, "host_slowdown", slowdown, "no sample of the host's speed within the quantum")
+    return row
 
 
 def _foremost(

@@ -160,3 +160,15 @@ class TestSlotWork:
     def test_larger_than_configured_is_refused(self, work):
         with pytest.raises(ProtocolError, match=r"25 PRBs x 1 layers; .* 24 x 2"):
             work.run(PhyTask(0, 1, 0, 0, 25, 1, 1, 1))
+
+
+def test_the_speed_of_the_core_is_asked_once_after_each_real_work():
+    slow = iter([1000, 4000])
+    port = FakePort()
+    loop = PhyLoop(port, lambda tasks: iter(()), Pace(), slowdown_permille=lambda: next(slow))
+    port.at(0, task(1, 100, 200))
+    port.at(0, task(2, 300, 400, direction=0))
+    port.at(0, task(3, 300, 400, direction=0))  # one launch with task 2
+    port.at(1000, ExecutorStop())
+    loop.run()
+    assert [done.host_slowdown_permille for done in port.sent] == [1000, 4000, 4000]

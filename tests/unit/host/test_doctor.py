@@ -22,7 +22,7 @@ def test_the_gate_costs_less_than_a_block() -> None:
     ],
 )
 def test_the_shortest_slot_follows_from_the_lateness(late_us: int, slot_ms: float) -> None:
-    found = Findings(True, 2, 0.0, True, 0, (10, 50, late_us), 0.0, (100, 200), 150)
+    found = Findings(True, 2, 0.0, True, 0, (10, 50, late_us), 0.0, (100, 200), 150, 0.0, 1000)
     assert found.facts.slot_wall_ms == pytest.approx(slot_ms)
     assert found.facts.message_overhead_wall_us == 100
     assert found.facts.quantum_overhead_wall_us == 150

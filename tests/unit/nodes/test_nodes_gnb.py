@@ -175,8 +175,8 @@ def test_later_allocation_replaces_the_first_under_the_same_task_number(phy):
     (second,) = work(phy.receive(4930, "north.agent", allocation((5200, 8, 300))), PhyTask)
     assert second.task == first.task
     assert (second.start_us, second.end_us) == (5200, 5200 + 60 + 3 * 638)
-    phy.report(7174, PhyTaskDone(second.task, 5200, 5200, 7174))
-    effects = phy.report(7180, PhyTaskDone(second.task, 5000, 5698, 5698))
+    phy.report(7174, PhyTaskDone(second.task, 5200, 5200, 7174, 1000))
+    effects = phy.report(7180, PhyTaskDone(second.task, 5000, 5698, 5698, 1000))
     assert reasons(effects) == [
         f"task {second.task}: reported twice: replaced too late to be stopped"
     ]
@@ -203,7 +203,7 @@ def test_allocation_after_the_task_began_is_noted_and_not_used(phy):
 def test_block_is_late_when_its_task_ends_after_the_deadline(phy, start_us, results, late_by):
     phy.receive(1500, "north.g1.mac", request())
     (task,) = work(phy.receive(1520, "agent", allocation((start_us, 24, 300))), PhyTask)
-    effects = phy.report(task.end_us, PhyTaskDone(task.task, start_us, start_us, task.end_us))
+    effects = phy.report(task.end_us, PhyTaskDone(task.task, start_us, start_us, task.end_us, 1000))
     (crc,) = sent(effects, CrcIndication, "north.g1.mac")
     assert (crc.cell, crc.air_slot, crc.end_us) == (0, 9, start_us + 698)
     assert crc.results == results
@@ -218,5 +218,5 @@ def test_block_beyond_its_channel_is_a_nack(phy):
     row = [0, 0, 0, 1, 273, 1, 28, 29_000, 29, 5554, -1000]
     phy.receive(1500, "north.g1.mac", TtiRequest("g1", 9, UL, np.array([row], dtype="<i4")))
     (task,) = work(phy.receive(1520, "agent", allocation((5000, 24, 300))), PhyTask)
-    effects = phy.report(5698, PhyTaskDone(task.task, 5000, 5000, 5698))
+    effects = phy.report(5698, PhyTaskDone(task.task, 5000, 5000, 5698, 1000))
     assert sent(effects, CrcIndication)[0].results == ((0, 0, NACK),)

@@ -69,7 +69,7 @@ class Site:
     def run(self) -> tuple[PhyTask, CrcIndication, dict[str, int]]:
         """What the executor was last asked to do, done; then the row that the agent records."""
         task = work(self.phy.effects, PhyTask)[-1]
-        done = PhyTaskDone(task.task, task.start_us, task.start_us, task.end_us)
+        done = PhyTaskDone(task.task, task.start_us, task.start_us, task.end_us, 1000)
         effects = self.phy.report(task.end_us, done)
         (crc,) = sent(effects, CrcIndication, "north.g1.mac")
         (phy_done,) = sent(effects, PhyDone, "north.agent")
@@ -161,7 +161,7 @@ def test_quantum_that_was_held_before_the_plan_is_taken_off_the_first_allocation
 def test_overrun_of_real_work_is_fidelity_and_not_a_miss(cell_site):
     """The executor needs until 9000 us; the model's end stays 5698, and the block is in time."""
     (task,) = work(cell_site.phy.effects, PhyTask)
-    effects = cell_site.phy.report(9000, PhyTaskDone(task.task, 5003, 9000, 9000))
+    effects = cell_site.phy.report(9000, PhyTaskDone(task.task, 5003, 9000, 9000, 1000))
     (crc,) = sent(effects, CrcIndication)
     (done,) = sent(effects, PhyDone)
     assert (crc.end_us, crc.results) == (UNDISTURBED_END_US, ((0, 0, ACK),))

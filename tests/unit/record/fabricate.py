@@ -104,7 +104,7 @@ def _radio(rows, rng, site, cells, slots, load, live):
     for slot in range(slots):
         start = slot * SLOT_US
         late = int(rng.gamma(1.5, 8)) if live else 0
-        rows["lateness", mac].append((slot, start, late, 0, LatenessSource.SLOT_TIMER))
+        rows["lateness", mac].append((slot, start, late, 0, LatenessSource.SLOT_TIMER, 0))
         if start == WARMUP_US:
             counters_at_warmup = dict(arrived)
         uplink = TDD[slot % 5] == "U"

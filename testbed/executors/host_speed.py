@@ -1,0 +1,47 @@
+"""How fast the core runs at this moment, by a fixed piece of work. Torch-free.
+
+A virtual machine's cores can fall to a fraction of their clock rate for tens of milliseconds, with
+no steal time accounted and no gap that a clock would show. Work then takes several times as long
+in CPU time, whatever it is: this tells such slots from those that the testbed itself made late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+
+NOMINAL_PERMILLE = 1000
+"""The core as fast as it has ever been seen."""
+
+_WORK_BYTES = 4096
+_PASSES = 2
+_FIRST_PROBES = 200
+_MOST_PERMILLE = 1_000_000
+
+
+class SpeedProbe:
+    """CPU time of a fixed piece of work, in thousandths of the least that was ever seen.
+
+    The first probes, which find that least, are made when it is made: some milliseconds.
+    """
+
+    def __init__(self, clock_ns: Callable[[], int] = time.thread_time_ns) -> None:
+        self._clock_ns = clock_ns
+        self._work = bytes(_WORK_BYTES)
+        self._least_ns = min(self._cost_ns() for _ in range(_FIRST_PROBES))
+
+    def slowdown_permille(self) -> int:
+        """1000: as fast as ever; 4000: the same work takes four times as long now."""
+        cost_ns = self._cost_ns()
+        self._least_ns = min(self._least_ns, cost_ns)
+        return min(NOMINAL_PERMILLE * cost_ns // self._least_ns, _MOST_PERMILLE)
+
+    def _cost_ns(self) -> int:
+        hashlib.sha256(self._work)  # so that caches and predictors are warm, whatever ran before
+        return max(1, min(self._pass_ns() for _ in range(_PASSES)))
+
+    def _pass_ns(self) -> int:
+        begun_ns = self._clock_ns()
+        hashlib.sha256(self._work)
+        return self._clock_ns() - begun_ns
