@@ -32,6 +32,9 @@ class RanloomGroup(click.Group):
 
             click.echo(f"error: {error}", err=True)
             sys.exit(1 if isinstance(error, NodeFailed) else 2)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            sys.exit(130)
 
 
 def topology_options(command: Any) -> Any:

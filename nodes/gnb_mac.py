@@ -50,8 +50,7 @@ _MOST_SMS = 0xFFFF
 """What a message can say of wanted SMs: more than any GPU has."""
 _RESULTS = (Outcome.NACK, Outcome.ACK, Outcome.LATE)
 _NO_FEEDBACK = 3
-_NUMBERS = {Direction.DL: DOWNLINK, Direction.UL: UPLINK}
-_DIRECTIONS = {number: direction for direction, number in _NUMBERS.items()}
+_DIRECTIONS = {DOWNLINK: Direction.DL, UPLINK: Direction.UL}
 
 
 class GnbMacNode:
@@ -74,7 +73,8 @@ class GnbMacNode:
         self._share: EnvelopeShare | None = None
         if (bind := getattr(policy, "bind", None)) is not None:
             bind(self._site_gpu(cells))
-        self._pending: dict[tuple[int, int, Direction], tuple[TransportBlock, ...]] = {}
+        # By cell, air slot and direction: the slot that uses the results, and the blocks.
+        self._pending: dict[tuple[int, int, int], tuple[int, tuple[TransportBlock, ...]]] = {}
         self._slot = 0
         self._draining = False
         self._drain_until_us = 0
@@ -111,7 +111,7 @@ class GnbMacNode:
             row = (
                 sdu.cell,
                 sdu.ue,
-                _NUMBERS[sdu.direction],
+                _number(sdu.direction),
                 sdu.five_qi,
                 sdu.arrival_us,
                 sdu.delivered_us,
@@ -128,27 +128,27 @@ class GnbMacNode:
         """TtiRequest per air slot and direction; one SlotDemand with all tasks."""
         effects: list[Effect] = []
         tasks: list[tuple[int, ...]] = []
-        rows: dict[tuple[int, Direction], list[tuple[int, ...]]] = {}
+        rows: dict[tuple[int, int], list[tuple[int, ...]]] = {}
         for plan in plans:
             if not plan.blocks:
                 continue
-            self._pending[plan.cell, plan.slot, plan.direction] = plan.blocks
-            blocks = rows.setdefault((plan.slot, plan.direction), [])
-            blocks += [_row(plan.cell, block) for block in plan.blocks]
+            cell, air_slot, _, blocks = plan
+            direction = _number(plan.direction)
+            due_slot = air_slot + self._cells[cell].feedback_slots(plan.direction)
+            self._pending[cell, air_slot, direction] = due_slot, blocks
+            rows.setdefault((air_slot, direction), []).extend([(cell, *block) for block in blocks])
             task = (
-                plan.cell,
-                plan.slot,
-                _NUMBERS[plan.direction],
+                cell,
+                air_slot,
+                direction,
                 plan.n_prb,
-                plan.blocks[0].layers,
+                blocks[0].layers,
                 plan.code_blocks,
                 self._work_milli(plan),
             )
             tasks.append(task)
-        for (air_slot, direction), blocks in rows.items():
-            request = TtiRequest(
-                self._gnb, air_slot, _NUMBERS[direction], np.array(blocks, dtype="<i4")
-            )
+        for (air_slot, direction), of_slot in rows.items():
+            request = TtiRequest(self._gnb, air_slot, direction, np.array(of_slot, dtype="<i4"))
             effects.append(Send(self._phy, request))
         demand = SlotDemand(
             self._gnb,
@@ -201,67 +201,44 @@ class GnbMacNode:
 
     def _work_milli(self, plan: CellPlan) -> int:
         """Code blocks weighted by decoder iterations / 10, in thousandths."""
+        rule = self._iteration_rule
         return sum(
-            100
-            * block.code_blocks
-            * decoder_iterations(self._iteration_rule, block.spectral_efficiency_x1000 / 1000)
-            for block in plan.blocks
+            [
+                100
+                * block.code_blocks
+                * decoder_iterations(rule, block.spectral_efficiency_x1000 / 1000)
+                for block in plan.blocks
+            ]
         )
 
     def _on_results(self, crc: CrcIndication) -> list[Effect]:
-        direction = _DIRECTIONS[crc.direction]
         if crc.cell not in self._cells:
             return [Decide(f"crc {crc.cell}", "results for a cell that is not of this gNB")]
         outcomes = {(ue, harq): result for ue, harq, result in crc.results}
         self._mac.feedback(
             crc.air_slot,
-            direction,
+            _DIRECTIONS[crc.direction],
             crc.cell,
             [
                 BlockResult(ue, harq, _RESULTS[result], crc.end_us)
                 for (ue, harq), result in outcomes.items()
             ],
         )
-        blocks = self._pending.pop((crc.cell, crc.air_slot, direction), ())
+        key = (crc.cell, crc.air_slot, crc.direction)
+        _, blocks = self._pending.pop(key, (0, ()))
         return [
-            self._block_row(
-                crc.cell,
-                crc.air_slot,
-                direction,
-                block,
-                outcomes.get((block.ue, block.harq_id), _NO_FEEDBACK),
-            )
+            _block_row(key, block, outcomes.get((block.ue, block.harq_id), _NO_FEEDBACK))
             for block in blocks
         ]
 
     def _overdue(self, slot: int) -> list[Effect]:
         """Plans whose results should have been used by now, and never came."""
-        late = [
-            key
-            for key in self._pending
-            if key[1] + self._cells[key[0]].feedback_slots(key[2]) <= slot
+        late = [key for key, (due_slot, _) in self._pending.items() if due_slot <= slot]
+        return [
+            _block_row(key, block, _NO_FEEDBACK)
+            for key in late
+            for block in self._pending.pop(key)[1]
         ]
-        effects: list[Effect] = []
-        for cell, air_slot, direction in late:
-            for block in self._pending.pop((cell, air_slot, direction)):
-                effects.append(self._block_row(cell, air_slot, direction, block, _NO_FEEDBACK))
-        return effects
-
-    def _block_row(
-        self, cell: int, air_slot: int, direction: Direction, block: TransportBlock, result: int
-    ) -> Record:
-        row = (
-            cell,
-            air_slot,
-            _NUMBERS[direction],
-            block.ue,
-            block.transmission,
-            result,
-            block.tbs_bytes,
-            block.n_prb,
-            block.mcs_index,
-        )
-        return Record("blocks", row)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -293,7 +270,7 @@ class GnbMacNode:
                 counters = link.counters
                 row = (
                     cell.config.cell_id,
-                    _NUMBERS[link.direction],
+                    _number(link.direction),
                     at_us,
                     counters.arrived_bytes,
                     counters.acknowledged_bytes,
@@ -312,7 +289,7 @@ class GnbMacNode:
                 (
                     cell.config.cell_id,
                     ue,
-                    _NUMBERS[link.direction],
+                    _number(link.direction),
                     cell.config.ue_five_qi(ue),
                     at_us,
                     waiting,
@@ -325,17 +302,19 @@ class GnbMacNode:
         ]
 
 
-def _row(cell: int, block: TransportBlock) -> tuple[int, ...]:
-    return (
-        cell,
+def _number(direction: Direction) -> int:
+    return DOWNLINK if direction is Direction.DL else UPLINK
+
+
+def _block_row(key: tuple[int, int, int], block: TransportBlock, result: int) -> Record:
+    """Row of a block; ``key``: cell, air slot and direction."""
+    row = (
+        *key,
         block.ue,
-        block.harq_id,
         block.transmission,
-        block.n_prb,
-        block.layers,
-        block.mcs_index,
+        result,
         block.tbs_bytes,
-        block.code_blocks,
-        block.spectral_efficiency_x1000,
-        block.sinr_cdb,
+        block.n_prb,
+        block.mcs_index,
     )
+    return Record("blocks", row)

@@ -46,7 +46,7 @@ class _Held:
     sms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Task:
     """What the agent keeps of a task until PHY reports it done.
 
@@ -77,6 +77,9 @@ class SiteAgent:
         self._shares = dict.fromkeys(view.gnbs, view.ran_gpu.sms)
         self._jobs = dict.fromkeys(view.jobs, True)
         self._trainers = {job: node_name(context.site, job, "trainer") for job in view.jobs}
+        self._phys = {gnb: node_name(context.site, gnb, "phy") for gnb in view.gnbs}
+        self._permille = {job: view.job(job).bandwidth_permille for job in view.jobs}
+        self._phy_budget = view.phy
         self._epochs = dict.fromkeys(view.jobs, 0)
         self._plans: dict[str, SlotDemand] = {}
         self._waiting: list[tuple[TaskRequest, str, int, int]] = []
@@ -91,15 +94,21 @@ class SiteAgent:
                 # A pool: no plan will ever come, and only the end of the run bounds a lease.
                 run = self._view.run
                 return self._grant(now_us, run.end_us + run.drain_us)
-            case Received(message=SlotDemand() as demand):
-                return self._on_demand(now_us, demand)
-            case Received(message=PhyDone() as done):
-                return self._on_phy_done(now_us, done)
-            case Received(message=QuantumStarted() as started):
-                return self._on_quantum(now_us, started)
-            case Received(message=LeaseClose() as close):
-                self._jobs[close.job] = False
-                return [Decide(f"lease {close.job}", f"closed: {close.reason}")]
+            case Received(message=message):
+                return self._on_message(now_us, message)
+        return []
+
+    def _on_message(self, now_us: int, message: object) -> list[Effect]:
+        match message:
+            case SlotDemand():
+                return self._on_demand(now_us, message)
+            case PhyDone():
+                return self._on_phy_done(now_us, message)
+            case QuantumStarted():
+                return self._on_quantum(now_us, message)
+            case LeaseClose(job=job, reason=reason):
+                self._jobs[job] = False
+                return [Decide(f"lease {job}", f"closed: {reason}")]
         return []
 
     # --- plans to reservations ------------------------------------------------------------------
@@ -115,9 +124,8 @@ class SiteAgent:
                 phy_demand(self._gpu, direction, code_blocks, work_milli),
             )
             self._waiting.append((request, demand.gnb, n_prb, code_blocks))
-        if len(self._plans) < len(self._view.gnbs) or any(
-            plan.slot < demand.slot for plan in self._plans.values()
-        ):
+        planned = [plan.slot for plan in self._plans.values()]
+        if len(planned) < len(self._view.gnbs) or min(planned) < demand.slot:
             return []  # the other gNBs of this GPU have not planned this slot yet
         return self._close_slot(now_us, demand.slot)
 
@@ -135,15 +143,16 @@ class SiteAgent:
             gnb, n_prb, code_blocks = details[reservation.request.key]
             task = _Task(reservation, reservation, gnb, n_prb, code_blocks)
             self._tasks[reservation.request.key] = task
-            rows = self._allocate(task)
-            self._delay(task, rows)
-            by_gnb.setdefault(task.gnb, []).extend(rows)
+            self._delay(task, self._as_held(reservation))
+            by_gnb.setdefault(gnb, []).extend(self._rows(task.reservation))
         self._waiting.clear()
         for gnb, rows in by_gnb.items():
             effects.append(self._send_allocation(gnb, slot, rows))
         until_us = min(
-            known_until_us(plan.dl_known_slot, plan.ul_known_slot, self._slot_us)
-            for plan in self._plans.values()
+            [
+                known_until_us(plan.dl_known_slot, plan.ul_known_slot, self._slot_us)
+                for plan in self._plans.values()
+            ]
         )
         effects += self._commit(slot, until_us, planned_sms)
         effects.append(self._promise(slot, until_us))
@@ -154,7 +163,7 @@ class SiteAgent:
         """Place what is planned. All gNBs together, so that none is served first; one after the
         other where they promise what each takes, since together they may need more than the sum."""
         if self._envelope.idle:
-            return self._timeline.reserve(request for request, *_ in self._waiting)
+            return self._timeline.reserve([waiting[0] for waiting in self._waiting])
         return [
             placed
             for gnb in self._view.gnbs
@@ -163,27 +172,45 @@ class SiteAgent:
             )
         ]
 
-    def _allocate(self, task: _Task) -> list[tuple[int, ...]]:
-        """Rows of PhyAllocation for one task: its reservation, less what quanta still hold."""
-        reservation = task.reservation
-        key = reservation.request.key
+    def _as_held(self, reservation: Reservation) -> Reservation:
+        """What a task gets of its reservation: all but the SMs that quanta still hold."""
+        if not self._held:
+            return reservation
+        start_us = reservation.start_us
         late = [
             (held.end_us, held.sms)
             for held in self._held
-            if held.start_us < reservation.end_us and held.end_us > reservation.start_us
+            if held.start_us < reservation.end_us and held.end_us > start_us
         ]
+        if not late:
+            return reservation
+        beside = self._timeline.ran_steps(start_us, None, without=reservation)
+        steps = held_steps(self._gpu, reservation, beside, late)
         permille = self._view.training_bandwidth_permille
-        steps = list(reservation.steps)
-        if late:
-            beside = self._timeline.ran_steps(reservation.start_us, None, without=reservation)
-            steps = held_steps(self._gpu, reservation, beside, late)
-            segments = [Segment(from_us, sms, permille) for from_us, sms in steps]
-            end_us = finish_us(self._gpu, reservation.request.demand, segments)
-            steps = [step for step in steps if step[0] < end_us]
-        return [(key.cell, key.air_slot, key.direction, *step, permille) for step in steps]
+        segments = [Segment(from_us, sms, permille) for from_us, sms in steps]
+        end_us = finish_us(self._gpu, reservation.request.demand, segments)
+        kept = tuple([step for step in steps if step[0] < end_us])
+        if kept == reservation.steps:
+            return reservation
+        return Reservation(reservation.request, kept, end_us)
 
-    def _send_allocation(self, gnb: str, slot: int, rows: list[tuple[int, ...]]) -> Send:
-        return Send(node_name(self._view.site, gnb, "phy"), PhyAllocation(slot, tuple(rows)))
+    def _delay(self, task: _Task, held: Reservation) -> None:
+        """Keep the timeline at what the task will do with the SMs that it gets."""
+        if held is not task.reservation:
+            self._timeline.replace(task.reservation, held)
+            task.reservation = held
+
+    def _rows(self, reservation: Reservation) -> list[tuple[int, ...]]:
+        """Rows of PhyAllocation for what a task gets."""
+        key = reservation.request.key
+        permille = self._view.training_bandwidth_permille
+        return [
+            (key.cell, key.air_slot, key.direction, from_us, sms, permille)
+            for from_us, sms in reservation.steps
+        ]
+
+    def _send_allocation(self, gnb: str, slot: int, rows: Sequence[tuple[int, ...]]) -> Send:
+        return Send(self._phys[gnb], PhyAllocation(slot, tuple(rows)))
 
     # --- what is promised and leased ------------------------------------------------------------
 
@@ -213,24 +240,28 @@ class SiteAgent:
 
     def _promise(self, slot: int, known_until_us: int) -> Record:
         """The largest SM count of the committed envelope within each window from this slot on."""
-        start_us = slot * self._slot_us
+        slot_us = self._slot_us
+        start_us = slot * slot_us
         known_us = max(start_us, known_until_us)
-        committed_until = self._envelope.committed_until(known_us // self._slot_us)
-        committed_us = max(known_us, committed_until * self._slot_us)
+        known_slot = known_us // slot_us
+        known = self._timeline.ran_sms_within(start_us, known_until_us)
+        committed = self._envelope.most_ahead(known_slot)
+        committed_slots = len(committed) - 1
+        committed_us = max(known_us, (known_slot + committed_slots) * slot_us)
         row = [slot, start_us]
         for window_us in PROMISE_WINDOWS_US:
             end_us = start_us + window_us
-            known = self._timeline.ran_sms_within(start_us, min(end_us, known_until_us))
-            until_slot = min(committed_until, -(-end_us // self._slot_us))
-            committed = self._envelope.most_sms(known_us // self._slot_us, until_slot)
-            beyond = self._worst.within(committed_us, end_us)
-            row.append(max(known, committed, beyond))
+            if end_us <= known_us:
+                row.append(self._timeline.ran_sms_within(start_us, end_us))
+            else:
+                slots = min(-(-end_us // slot_us) - known_slot, committed_slots)
+                beyond = self._worst.within(committed_us, end_us)
+                row.append(max(known, committed[slots], beyond))
         return Record("promises", tuple(row))
 
     def _split(self, slot: int) -> list[Effect]:
         """Tell gNBs that share this GPU what each may use, where that changes."""
-        promised = self._envelope.promised_ahead(slot)
-        if len(self._plans) < 2 or promised is None:
+        if len(self._plans) < 2 or (promised := self._envelope.promised_ahead(slot)) is None:
             return []
         wanted = {gnb: self._plans[gnb].wanted_sms for gnb in self._view.gnbs}
         shares = split_sms(self._view.ran_gpu, wanted, promised)
@@ -257,12 +288,14 @@ class SiteAgent:
             spare, effects = self._parted(from_us, known_until_us, spare)
         shares = [self._divide(window.sms, active) for window in spare]
         for job in active:
-            windows = tuple(
-                Window(window.start_us, window.end_us, sms)
-                for window, share in zip(spare, shares, strict=True)
-                if (sms := share.get(job, 0)) > 0
+            rows = tuple(
+                [
+                    (window.start_us, window.end_us, sms)
+                    for window, share in zip(spare, shares, strict=True)
+                    if (sms := share.get(job, 0)) > 0
+                ]
             )
-            effects += self._lease(now_us, job, windows, granted_until_us)
+            effects += self._lease(now_us, job, rows, granted_until_us)
         return effects
 
     def _parted(
@@ -287,25 +320,26 @@ class SiteAgent:
 
     def _divide(self, sms: int, jobs: list[str]) -> Mapping[str, int]:
         shares = self._policy.divide(sms, jobs, self._gpu)
-        if sum(shares.values()) > sms or any(n != self._gpu.round_down(n) for n in shares.values()):
+        given = shares.values()
+        if sum(given) > sms or any([part != self._gpu.round_down(part) for part in given]):
             allowed = f"at most {sms} SMs in steps of {self._gpu.sm_step}"
             raise PolicyError(f"lease policy {type(self._policy).__name__}: {shares}: {allowed}")
         return shares
 
     def _lease(
-        self, now_us: int, job: str, windows: tuple[Window, ...], granted_until_us: int
+        self, now_us: int, job: str, rows: tuple[tuple[int, int, int], ...], granted_until_us: int
     ) -> list[Effect]:
-        self._epochs[job] += 1
-        epoch = self._epochs[job]
-        rows = tuple((window.start_us, window.end_us, window.sms) for window in windows)
-        permille = self._view.job(job).bandwidth_permille
-        effects: list[Effect] = [Send(self._trainers[job], LeaseGrant(job, epoch, permille, rows))]
-        for window in windows:
-            start_us = max(window.start_us, granted_until_us)
-            end_us = min(window.end_us, self._known_until_us)  # what lies beyond may still change
+        """A lease of these windows: start_us, end_us, SMs."""
+        epoch = self._epochs[job] = self._epochs[job] + 1
+        grant = LeaseGrant(job, epoch, self._permille[job], rows)
+        effects: list[Effect] = [Send(self._trainers[job], grant)]
+        for from_us, to_us, sms in rows:
+            if to_us <= granted_until_us:
+                continue
+            start_us = max(from_us, granted_until_us)
+            end_us = min(to_us, self._known_until_us)  # what lies beyond may still change
             if start_us < end_us:
-                row = (epoch, now_us, start_us, end_us, window.sms)
-                effects.append(Record("leases", row))
+                effects.append(Record("leases", (epoch, now_us, start_us, end_us, sms)))
         return effects
 
     # --- what really happens --------------------------------------------------------------------
@@ -313,42 +347,25 @@ class SiteAgent:
     def _on_quantum(self, now_us: int, started: QuantumStarted) -> list[Effect]:
         held = _Held(started.job, started.start_us, started.end_us, started.sms)
         self._held.append(held)
-        overlapped = [
-            task
-            for task in self._tasks.values()
-            if task.reservation.start_us > now_us
-            and task.reservation.start_us < held.end_us
-            and task.reservation.end_us > held.start_us
-        ]
         effects: list[Effect] = []
-        for task in overlapped:
-            rows = self._allocate(task)
-            if [row[3:5] for row in rows] == list(task.reservation.steps):
+        for key, task in self._tasks.items():
+            planned = task.reservation
+            if not now_us < planned.start_us < held.end_us or planned.end_us <= held.start_us:
+                continue
+            left = self._as_held(planned)
+            if left is planned:
                 continue  # it runs beside the task, as granted
-            key = task.reservation.request.key
-            self._delay(task, rows)
-            effects.append(self._send_allocation(task.gnb, key.air_slot, rows))
+            self._delay(task, left)
+            effects.append(self._send_allocation(task.gnb, key.air_slot, self._rows(left)))
             reason = (
                 f"a quantum of {held.sms} SMs runs until {held.end_us} us; "
-                f"the task begins with {rows[0][4]} of {task.reservation.first_sms} SMs"
+                f"the task begins with {left.steps[0][1]} of {planned.first_sms} SMs"
             )
             effects.append(Decide(f"allocation {key.cell}/{key.air_slot}", reason))
         if effects:
             effects += self._commit(now_us // self._slot_us, self._known_until_us)
             effects += self._grant(now_us, self._known_until_us)
         return effects
-
-    def _delay(self, task: _Task, rows: list[tuple[int, ...]]) -> None:
-        """Keep the timeline at what the task will do with the SMs that it gets."""
-        old = task.reservation
-        if [row[3:5] for row in rows] == list(old.steps):
-            return  # what it was planned to have
-        segments = [Segment(from_us, sms, permille) for _, _, _, from_us, sms, permille in rows]
-        end_us = finish_us(self._gpu, old.request.demand, segments)
-        steps = tuple((row[3], row[4]) for row in rows if row[3] < end_us)
-        new = Reservation(old.request, steps, end_us)
-        self._timeline.replace(old, new)
-        self._tasks[old.request.key] = replace(task, reservation=new)
 
     def _on_phy_done(self, now_us: int, done: PhyDone) -> list[Effect]:
         key = TaskKey(done.cell, done.air_slot, done.direction)
@@ -372,7 +389,9 @@ class SiteAgent:
             planned.first_sms,
         )
         effects: list[Effect] = [Record("ran_tasks", row)]
-        as_run = replace(task.reservation, end_us=max(task.reservation.end_us, done.end_us))
+        as_run = task.reservation
+        if done.end_us > as_run.end_us:
+            as_run = replace(as_run, end_us=done.end_us)
         for number, reservation in ((1, planned), (0, as_run)):
             for from_us, to_us, sms in reservation.pieces():
                 first_us = max(from_us, done.start_us) if number == 0 else from_us
@@ -382,11 +401,11 @@ class SiteAgent:
         return effects
 
     def _deadline_us(self, key: TaskKey) -> int:
-        phy = self._view.phy
+        budget = self._phy_budget
         return deadline_us(
             key.direction,
             key.air_slot,
             self._slot_us,
-            phy.ul_decode_budget_us,
-            phy.fronthaul_lead_us,
+            budget.ul_decode_budget_us,
+            budget.fronthaul_lead_us,
         )

@@ -75,7 +75,7 @@ class Trainer:
     def _on_message(self, now_us: int, message: object) -> list[Effect]:
         match message:
             case LeaseGrant(epoch=epoch, bandwidth_permille=permille, windows=rows):
-                windows = tuple(Window(*row) for row in rows)
+                windows = tuple([Window(*row) for row in rows])
                 return [GrantLease(Lease(epoch, windows, permille))]
             case StepAssign(epoch=epoch, step=step, samples=samples):
                 return [

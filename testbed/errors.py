@@ -10,7 +10,6 @@ from protocols.errors import ProtocolError, RanloomError
 __all__ = [
     "FidelityError",
     "NodeFailed",
-    "PeerLost",
     "PolicyError",
     "ProtocolError",
     "RanloomError",
@@ -33,10 +32,6 @@ class TraceError(RanloomError):
 
 class PolicyError(RanloomError):
     """A policy that cannot be loaded, or that returned something it must not."""
-
-
-class PeerLost(RanloomError):
-    """A peer that is gone: who, last seen when, and why it is believed to be gone."""
 
 
 class NodeFailed(RanloomError):

@@ -88,7 +88,7 @@ class Simulator:
         self._spool = MemorySpool()
         self._book = SyncBook()
         self._plans = {plan.node: plan for plan in plan_nodes(topology)}
-        self._delays_us: dict[tuple[str, str], int] = {}
+        self._routes: dict[tuple[str, str], tuple[int, Callable[..., None]]] = {}
         self._unfinished = {
             name for name, plan in self._plans.items() if plan.kind in ("gnb_mac", "coordinator")
         }
@@ -106,9 +106,9 @@ class Simulator:
             event = Injected(injection.fault, injection.at_us, injection.numbers)
             self.at(_BEFORE_EPOCH_US, self._nodes[injection.node].feed, event)
         limit_us = self._view.end_us + 2 * self._view.drain_us + 1_000_000
-        heap = self._heap
-        while heap and self._unfinished:
-            time_us, _, action, arguments = heapq.heappop(heap)
+        heap, unfinished, earliest = self._heap, self._unfinished, heapq.heappop
+        while heap and unfinished:
+            time_us, _, action, arguments = earliest(heap)
             if time_us > limit_us:
                 missing = ", ".join(sorted(self._unfinished))
                 raise NodeFailed(f"the drain did not end by {limit_us} us; still open: {missing}")
@@ -138,11 +138,13 @@ class Simulator:
             raw = [bytes(frame) for frame in frames]
             if self._through_codec:
                 message = decode(raw)[0]
-        delay_us = self._delays_us.get((source, to))
-        if delay_us is None:
+        route = self._routes.get((source, to))
+        if route is None:
             latency_us = self._view.latency_us(self._plans[source].site, self._plans[to].site)
-            delay_us = self._delays_us[source, to] = max(latency_us, self._message_us)
-        self.at(self.now_us + delay_us, self._nodes[to].feed, Received(source, message), raw)
+            delay_us = max(latency_us, self._message_us)
+            route = self._routes[source, to] = (delay_us, self._nodes[to].feed)
+        delay_us, feed = route
+        self.at(self.now_us + delay_us, feed, Received(source, message), raw)
 
     def store(self, message: Message) -> None:
         """What the recorder keeps."""
@@ -206,12 +208,14 @@ class _SimNode:
                 f"{type(error).__name__}: {error} ({at.filename}:{at.lineno}, in {at.name})"
             ) from error
         for effect, frames in performed:
-            if type(effect) is Record:  # most of them
+            if type(effect) is Record:  # most are one of these two
                 batch = self._rows.add(effect)
                 if batch is not None:
                     self._sim.store(batch)
+            elif type(effect) is Send:
+                self._sim.deliver(self.plan.node, effect.to, effect.message, frames)
             else:
-                self._perform(effect, frames)
+                self._perform(effect)
 
     def report(self, message: Message) -> None:
         """The executor reports."""
@@ -229,11 +233,9 @@ class _SimNode:
             self._sim.store(batch)
         self.stepper.close()
 
-    def _perform(self, effect: Effect, frames: list[Frame] | None) -> None:
+    def _perform(self, effect: Effect) -> None:
         now_us = self._sim.now_us
         match effect:  # the most frequent ones first
-            case Send():
-                self._sim.deliver(self.plan.node, effect.to, effect.message, frames)
             case SetTimer():
                 self._timers[effect.key] = effect.at_us
                 self._sim.at(effect.at_us, self._fire, effect.key, effect.at_us)

@@ -102,10 +102,6 @@ class LiveRun:
         """The runtime directory with the run's sockets."""
         return Path(str(next(e["runtime"] for e in self.ledger() if e["what"] == "launcher")))
 
-    def wait_for(self, what: str, limit_s: float = 60.0) -> None:
-        """Wait until ``what`` has been printed."""
-        self.wait_until(lambda: what in self.text(), f"{what!r} in the output", limit_s)
-
     def wait_running(self, limit_s: float = 90.0) -> None:
         """Wait until emulated time runs: the first progress line is there."""
         self.wait_until(lambda: _PROGRESS.search(self.text()), "a line of progress", limit_s)

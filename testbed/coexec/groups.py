@@ -259,11 +259,6 @@ def reprofiled(group: Group, profiles: Mapping[str, JobProfile], rules: PlannerR
     )
 
 
-def slowdown_of(group: Group, position: int) -> float:
-    """T_coexec / T_solo of the member at ``position``."""
-    return group.t_meta_s / group.loads[position].solo_s
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All groups, by creation. Immutable: a planner returns a new one."""

@@ -17,13 +17,11 @@ class GpuType:
 
     name: str
     usd_per_hour: float
-    memory_gb: float
     hbm_tb_per_s: float
-    tflops: float
 
 
-H20 = GpuType("H20", usd_per_hour=1.85, memory_gb=96, hbm_tb_per_s=4.0, tflops=148.0)
-H800 = GpuType("H800", usd_per_hour=5.28, memory_gb=80, hbm_tb_per_s=3.35, tflops=989.5)
+H20 = GpuType("H20", usd_per_hour=1.85, hbm_tb_per_s=4.0)
+H800 = GpuType("H800", usd_per_hour=5.28, hbm_tb_per_s=3.35)
 GPU_TYPES = {gpu.name: gpu for gpu in (H20, H800)}
 
 

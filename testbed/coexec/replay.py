@@ -107,7 +107,6 @@ class ReplayResult:
     moves: int
     peak_rollout_nodes: int
     peak_train_nodes: int
-    last_completion_h: float
     intervals: tuple[Interval, ...]
 
     @property
@@ -304,6 +303,5 @@ def replay(
         moves=run.moves,
         peak_rollout_nodes=run.peak_rollout,
         peak_train_nodes=run.peak_train,
-        last_completion_h=run.now_h,
         intervals=tuple(run.intervals),
     )

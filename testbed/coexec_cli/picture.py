@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -18,11 +19,11 @@ SETTLED_ROUNDS = 24
 """Meta-iterations before the one drawn, so that the start-up has died out."""
 
 
-def _bar(axes: Axes, row: int, start: float, length: float, clip: float, **style: object) -> None:
+def _bar(axes: Axes, row: int, start: float, length: float, clip: float, **style: Any) -> None:
     """A bar within [0, clip]; what sticks out is cut."""
     left, right = max(0.0, start), min(clip, start + length)
     if right > left:
-        axes.barh(row, right - left, left=left, height=0.72, **style)  # type: ignore[arg-type]
+        axes.barh(row, right - left, left=left, height=0.72, **style)
 
 
 def _draw(axes: Axes, group: Group, rules: PlannerRules) -> None:

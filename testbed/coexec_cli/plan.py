@@ -17,10 +17,10 @@ from testbed.coexec.jobs import JobProfile
 from testbed.coexec.named import DEFAULT_PLANNER, DEFAULT_RULES, PLANNER_NAMES, planner_named
 from testbed.coexec.policies import Ranloom
 from testbed.coexec.rules import PHASES_PRINTED, PlannerRules
-from testbed.coexec_cli.experiment import BadInput
 from testbed.coexec_cli.prices import GPUS, pools_of, read_prices
 from testbed.coexec_cli.tables import read_jobs
 from testbed.errors import RanloomError
+from testbed.experiments.experiment import BadInput
 
 MOST_ROUNDS = 60
 ROUND_JOBS = 4000

@@ -27,8 +27,8 @@ from testbed.coexec.named import planner_named
 from testbed.coexec.optimum import cheapest_partition
 from testbed.coexec.policies import Planner, Ranloom
 from testbed.coexec.rules import PHASES_PRINTED, PlannerRules
-from testbed.coexec_cli.experiment import Experiment, Row, check, finish, quiet_solver
 from testbed.coexec_cli.laws import read_laws
+from testbed.experiments.experiment import Experiment, Row, check, finish, quiet_solver
 
 PAPER_MS = {5: 5.6, 9: 6.5, 13: 7.6, 100: 41.9, 500: 198.0, 1000: 318.0, 2000: 591.0}
 """RollMux (arXiv 2512.11306v2), section 7: decision time by concurrent jobs."""

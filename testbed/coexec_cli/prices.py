@@ -11,14 +11,13 @@ from testbed.errors import TraceError
 UNPRICED = {
     gpu.name: gpu
     for gpu in (
-        GpuType("A100", float("nan"), 80, 2.04, 312.0),
-        GpuType("H100", float("nan"), 80, 3.35, 989.5),
-        GpuType("H200", float("nan"), 141, 4.8, 989.5),
-        GpuType("L40S", float("nan"), 48, 0.864, 362.0),
+        GpuType("A100", float("nan"), 2.04),
+        GpuType("H100", float("nan"), 3.35),
+        GpuType("H200", float("nan"), 4.8),
+        GpuType("L40S", float("nan"), 0.864),
     )
 }
-"""Vendor data sheets (HBM TB/s, dense BF16 TFLOPS); no price is implied."""
-
+"""Vendor data sheets (HBM, TB/s); no price is implied."""
 
 GPUS = {**GPU_TYPES, **UNPRICED}
 

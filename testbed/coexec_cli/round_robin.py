@@ -22,7 +22,7 @@ from testbed.coexec.round_robin import (
     t_load_s,
 )
 from testbed.coexec.rules import SyncHolds
-from testbed.coexec_cli.experiment import Experiment, Row, check, finish
+from testbed.experiments.experiment import Experiment, Row, check, finish
 from testbed.rng import generator
 
 SEED = 1

@@ -23,9 +23,9 @@ from testbed.coexec.policies import Planner
 from testbed.coexec.pools import GPUS_PER_NODE
 from testbed.coexec.replay import ReplayResult, ReplayRules, Residency, TraceJob, replay
 from testbed.coexec.rules import PHASES_FULL, PHASES_PRINTED, PhaseRules, PlannerRules
-from testbed.coexec_cli.experiment import Row, quiet_solver
 from testbed.coexec_cli.tables import read_jobs
 from testbed.errors import PolicyError
+from testbed.experiments.experiment import Row, quiet_solver
 
 SHIPPED = (
     "prod_1",

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from testbed.coexec.replay import Residency
-from testbed.coexec_cli.experiment import Check, Row, check
 from testbed.coexec_cli.scenarios import gains, mean
+from testbed.experiments.experiment import Check, Row, check
 
 
 def of_scenario(rows: Sequence[Row], scenario: str, prefix: str = "") -> list[Row]:

@@ -18,7 +18,6 @@ from testbed.coexec.generate import TraceLaw, generate
 from testbed.coexec.named import planner_named
 from testbed.coexec.replay import ReplayRules, Residency, TraceJob
 from testbed.coexec.rules import PHASES_FULL
-from testbed.coexec_cli.experiment import BadInput, Experiment, Row, finish, progress
 from testbed.coexec_cli.laws import read_laws
 from testbed.coexec_cli.scenarios import (
     PRINTED,
@@ -40,6 +39,7 @@ from testbed.coexec_cli.weave_checks import (
     trace_checks,
 )
 from testbed.errors import RanloomError, TraceError
+from testbed.experiments.experiment import BadInput, Experiment, Row, finish, progress
 
 FIXED = ReplayRules(Residency.FIXED)
 MAIN = ("algorithm-1", "consolidating", "ranloom")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from testbed.errors import PolicyError
 from testbed.gpu.gate import Window
@@ -79,7 +79,10 @@ class Envelope:
     @property
     def idle(self) -> bool:
         """Nothing is committed and nobody promises anything."""
-        return not self._committed and not any(p.rows for p in self._promises.values())
+        for promise in self._promises.values():
+            if promise.rows:
+                return False
+        return not self._committed
 
     def promised_ahead(self, slot: int) -> dict[str, int] | None:
         """The largest SM count that each gNB promises from a slot on; None where one does not."""
@@ -119,10 +122,11 @@ class Envelope:
             slot += 1
         return slot
 
-    def most_sms(self, from_slot: int, until_slot: int) -> int:
-        """The largest SM count committed in [from_slot, until_slot); 0 if it is empty."""
-        slots = range(from_slot, until_slot)
-        return max((self._committed[slot] for slot in slots if slot in self._committed), default=0)
+    def most_ahead(self, slot: int) -> list[int]:
+        """The largest SM count committed in the first 0, 1, 2, ... slots from ``slot`` on, as far
+        as something is committed for each of them."""
+        ahead = range(slot, self.committed_until(slot))
+        return list(accumulate([self._committed[later] for later in ahead], max, initial=0))
 
     def lease(self, known: Sequence[Window], now_us: int, known_slot: int) -> tuple[Window, ...]:
         """What may be leased: ``known``, the spare windows from now to ``known_slot``, and beyond
@@ -132,6 +136,8 @@ class Envelope:
         count per slot, and the part beyond it ends earlier, at a change of the promise.
         """
         slots = range(known_slot, self.committed_until(known_slot))
+        if not slots:
+            return tuple(known[:MAX_LEASE_WINDOWS])
         beyond = self._joined((slot, self._committed[slot]) for slot in slots)[:_MAX_BEYOND]
         if beyond and len(known) + len(beyond) > MAX_LEASE_WINDOWS:
             known = _by_slot(known, now_us, known_slot, self._slot_us)

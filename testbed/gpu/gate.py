@@ -75,16 +75,18 @@ def next_start(
     if not windows:
         return Never("no lease" if not lease.windows else "the lease has ended")
     best: tuple[int, int, int] | None = None
-    levels = sorted(cost_p99_us.items())
+    fastest = sorted([(cost_us, sms) for sms, cost_us in cost_p99_us.items()])
     for index, window in enumerate(windows):
         start_us = max(now_us, window.start_us)
         if best is not None and start_us >= best[0]:
             break
-        for sms, cost_us in levels:
+        for cost_us, sms in fastest:
             end_us = start_us + cost_us
-            key = (end_us, start_us, sms)
-            if (best is None or key < best) and _holds(windows, index, sms, end_us):
-                best = key
+            if best is not None and end_us >= best[0]:
+                break  # of equally early ends, the earlier start has won
+            if sms <= window.sms and _holds(windows, index, sms, end_us):
+                best = (end_us, start_us, sms)
+                break
     if best is None:
         return Never("no window is long and wide enough for one quantum")
     end_us, start_us, sms = best

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from testbed.gpu.cost import DOWNLINK, UPLINK, PhyDemand
 from testbed.gpu.phy_tasks import PhyBudgetUs, deadline_us, ready_us
@@ -62,7 +63,10 @@ class WorstCase:
             peaks = timeline.sms_by_slot(0, slot_us)
         read = peaks[first : first + self._period]
         per_slot = tuple(min(gpu.sms, sms) for sms in read + [0] * (self._period - len(read)))
-        self._two_periods = per_slot * 2
+        # most[f][n]: the largest SM count in n slots from slot f of the period on.
+        starts = range(self._period)
+        ahead = [(per_slot * 2)[first : first + self._period] for first in starts]
+        self._most = [tuple(accumulate(slots, max, initial=0)) for slots in ahead]
 
     def _stretch(self, placed: Sequence[Reservation], peaks: list[int]) -> None:
         """Add the peak of a group to every slot until its last deadline, or its end if later."""
@@ -83,8 +87,8 @@ class WorstCase:
         if end_us <= start_us:
             return 0
         slots = (end_us - 1) // self._slot_us - start_us // self._slot_us + 1
-        first = start_us // self._slot_us % self._period
-        return max(self._two_periods[first : first + min(slots, self._period)])
+        most = self._most[start_us // self._slot_us % self._period]
+        return most[min(slots, self._period)]
 
     def _requests(
         self, cells: Sequence[CellWorst], air_slot: int, direction: int

@@ -9,6 +9,7 @@ a limit (``testbed.gpu.sizing``), uplink decodes also within the profile's ``ran
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,8 @@ class Sharer:
             counts = self._distribute(now_us, active, most_sms)
             speeds = [self._speed(run, sms) for run, sms in zip(active, counts, strict=True)]
             first_us = min(run.left_us(speed) for run, speed in zip(active, speeds, strict=True))
-            events = [time for time in self._changes if time > now_us][:1]
+            after = bisect_right(self._changes, now_us)
+            events = self._changes[after : after + 1]
             if first_us < math.inf:
                 # Whole microseconds, so that a reservation begins where another one ends.
                 events.append(now_us + max(1, math.ceil(first_us - 1e-6)))
@@ -114,4 +116,7 @@ class Sharer:
 
 
 def _at(steps: _Steps, time_us: int) -> int:
-    return next((sms for left, right, sms in steps if left <= time_us < right), 0)
+    for left, right, sms in steps:
+        if left <= time_us < right:
+            return sms
+    return 0

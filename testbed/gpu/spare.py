@@ -1,9 +1,8 @@
 """Spare arithmetic: SMs over time as step functions, and the figures that follow from them.
 
 Pure numpy over int64; times are emulated microseconds, SM-time is exact integer SM-us. What a node
-wrote down comes in as arrays; nothing here knows of tables, nodes or files. The definitions are
-those of design.md section 9. R is the RAN's SM count over time, Q that of running quanta, S the SMs
-of the GPU.
+wrote down comes in as arrays; nothing here knows of tables, nodes or files. R is the RAN's SM
+count over time, Q that of running quanta, S the SMs of the GPU.
 """
 
 from __future__ import annotations

@@ -6,9 +6,12 @@ placed first, and leases are cut from what is left (``spare_windows``).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
 from testbed.errors import PolicyError
 from testbed.gpu.cost import UPLINK, PhyDemand, Segment, finish_us
@@ -18,8 +21,7 @@ from testbed.gpu.sharing import Sharer
 from testbed.gpu.sizing import PhyGroup, PhySizing, Saturation
 
 
-@dataclass(frozen=True, slots=True)
-class TaskKey:
+class TaskKey(NamedTuple):
     """One PHY task: a cell, an air slot and a direction."""
 
     cell: int
@@ -53,7 +55,10 @@ class Reservation:
     @property
     def start_us(self) -> int:
         """When it first has SMs."""
-        return next(from_us for from_us, sms in self.steps if sms > 0)
+        for from_us, sms in self.steps:
+            if sms > 0:
+                return from_us
+        raise ValueError(f"{self.request.key} never has SMs")
 
     @property
     def first_sms(self) -> int:
@@ -94,8 +99,9 @@ class RanTimeline:
 
     def drop_before(self, now_us: int) -> None:
         """Forget reservations that ended at or before ``now_us``."""
-        if any(item.end_us <= now_us for item in self._reservations):
-            self._reservations = [item for item in self._reservations if item.end_us > now_us]
+        left = [item for item in self._reservations if item.end_us > now_us]
+        if len(left) < len(self._reservations):
+            self._reservations = left
             self._profiles.clear()
 
     def replace(self, old: Reservation, new: Reservation) -> None:
@@ -110,7 +116,7 @@ class RanTimeline:
         """
         ordered = sorted(requests, key=_order)
         placed: list[Reservation] = []
-        for ready_us, group in groupby(ordered, key=lambda request: request.ready_us):
+        for ready_us, group in groupby(ordered, key=attrgetter("ready_us")):
             reserved = self._place_group(ready_us, list(group))
             self._reservations += reserved
             self._profiles.clear()
@@ -198,9 +204,10 @@ class RanTimeline:
     def spare_windows(self, start_us: int, end_us: int) -> tuple[Window, ...]:
         """Grantable SMs over time in [start_us, end_us): the whole GPU less the RAN, rounded down
         to the partition step. Windows of no SMs are left out."""
+        gpu = self._gpu
         windows: list[Window] = []
         for from_us, to_us, ran_sms in self.ran_steps(start_us, end_us):
-            sms = self._gpu.round_down(max(0, self._gpu.sms - ran_sms))
+            sms = gpu.round_down(gpu.sms - ran_sms)
             if sms == 0:
                 continue
             if windows and windows[-1].end_us == from_us and windows[-1].sms == sms:
@@ -214,22 +221,22 @@ def _profile(
     reservations: Sequence[Reservation], uplink: bool | None
 ) -> list[tuple[int, int, int]]:
     """(from_us, to_us, SMs) from the first reservation to the end of the last, ascending."""
-    deltas: dict[int, int] = {}
+    deltas: defaultdict[int, int] = defaultdict(int)
     for item in reservations:
         if uplink is None or item.request.key.uplink == uplink:
             before = 0
             for from_us, sms in item.steps:
-                deltas[from_us] = deltas.get(from_us, 0) + sms - before
+                deltas[from_us] += sms - before
                 before = sms
-            deltas[item.end_us] = deltas.get(item.end_us, 0) - before
+            deltas[item.end_us] -= before
     steps: list[tuple[int, int, int]] = []
     first_us = sms = 0
-    for time_us in sorted(deltas):
-        if deltas[time_us]:
+    for time_us, change in sorted(deltas.items()):
+        if change:
             if steps or sms:
                 steps.append((first_us, time_us, sms))
             first_us = time_us
-            sms += deltas[time_us]
+            sms += change
     return steps
 
 
@@ -273,19 +280,27 @@ def held_steps(
     quanta that still run. The task has its reserved SMs as far as the GPU has them left, takes the
     rest as the quanta end ("at the next block boundary"), and keeps its last count to its end.
     """
-    late = sorted((end_us, sms) for end_us, sms in held if end_us > reservation.start_us)
-    times = {from_us for from_us, _ in reservation.steps}
-    times.update(end_us for end_us, _ in late)
+    start_us = reservation.start_us
+    late = [quantum for quantum in held if quantum[0] > start_us]
     if not late:
         return list(reservation.steps)
-    for from_us, to_us, _ in ran_beside:
-        times.update((from_us, to_us))
+    planned = dict(reservation.steps)
+    first_us = reservation.steps[0][0]
+    freed: defaultdict[int, int] = defaultdict(int, dict.fromkeys(planned, 0))
+    free = gpu.sms
+    for end_us, sms in late:
+        freed[end_us] += sms
+        free -= sms
+    for from_us, to_us, sms in ran_beside:
+        freed[from_us] -= sms
+        freed[to_us] += sms
+    wanted = 0
     steps: list[tuple[int, int]] = []
-    for time_us in sorted(time for time in times if time >= reservation.steps[0][0]):
-        wanted = [sms for from_us, sms in reservation.steps if from_us <= time_us][-1]
-        holding = sum(sms for end_us, sms in late if end_us > time_us)
-        beside = next((sms for start, to, sms in ran_beside if start <= time_us < to), 0)
-        sms = max(0, min(wanted, gpu.sms - beside - holding))
-        if not steps or steps[-1][1] != sms:
-            steps.append((time_us, sms))
+    for time_us, change in sorted(freed.items()):
+        free += change
+        wanted = planned.get(time_us, wanted)
+        if time_us >= first_us:
+            sms = max(0, min(wanted, free))
+            if not steps or steps[-1][1] != sms:
+                steps.append((time_us, sms))
     return steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from testbed.host.launcher import LiveResult, OnProgress, emulated_wall_s
+from testbed.host.launcher import OnProgress
+from testbed.host.live_result import LiveResult
 from testbed.host.policies import BUILT_IN, METHODS
 from testbed.topology.profiles import (
     file_profile,
@@ -30,7 +32,7 @@ _PLAIN_EVERY_S = 5.0
 def live_console(topology: Topology, time_scale: float, run_dir: Path) -> Iterator[OnProgress]:
     """A progress bar on a terminal, a plain line every few seconds elsewhere."""
     total_s = topology.time.total_us / 1e6
-    wall_s = emulated_wall_s(topology, time_scale)
+    wall_s = math.ceil(topology.time.total_us * time_scale / 1e5) / 10
     print(f"{topology.name}: {total_s:g} s of emulated time at scale {time_scale:g}: {wall_s:g} s")
     print(f"run directory: {run_dir}", flush=True)
     if not sys.stdout.isatty():

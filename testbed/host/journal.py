@@ -41,6 +41,7 @@ from testbed.errors import RanloomError
 HASH_EVERY = 1000
 _HASHED_TOGETHER = 64
 _LENGTH = struct.Struct("<I")
+_NO_FRAMES = repeat(None)
 
 
 class EffectHash:
@@ -55,7 +56,7 @@ class EffectHash:
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self._packer = msgpack.Packer(default=self._plain, autoreset=False)
-        self._parts: dict[type, tuple[str, Callable[[Any], Any]]] = {}
+        self._parts = _Parts()
         self._waiting = 0
 
     def update(self, effects: Sequence[Effect]) -> None:
@@ -77,12 +78,16 @@ class EffectHash:
 
     def _plain(self, value: Any) -> Any:
         """What stands in the hash for a value that msgpack does not know."""
-        kind = type(value)
-        known = self._parts.get(kind)
-        if known is None:
-            known = self._parts[kind] = (kind.__name__, _parts(kind))
-        name, parts = known
+        name, parts = self._parts[type(value)]
         return name, parts(value)
+
+
+class _Parts(dict[type, tuple[str, Callable[[Any], Any]]]):
+    """Name of a class, and what takes an object of it apart; found out at its first use."""
+
+    def __missing__(self, kind: type) -> tuple[str, Callable[[Any], Any]]:
+        self[kind] = known = (kind.__name__, _parts(kind))
+        return known
 
 
 def _parts(kind: type) -> Callable[[Any], Any]:
@@ -135,20 +140,21 @@ class Stepper:
 
         ``raw`` is the message as it was received, for the journal.
         """
-        if self._journal is not None:
-            self._journal.input(self.steps, now_us, event, raw)
+        journal = self._journal
+        if journal is not None:
+            journal.input(self.steps, now_us, event, raw)
         self.steps += 1
         effects = self._node.step(now_us, event)
         self._hash.update(effects)
-        frames: Iterable[list[Frame] | None] = repeat(None)
+        frames: Iterable[list[Frame] | None] = _NO_FRAMES
         if self._encodes:
             frames = [self._frames(effect, now_us) for effect in effects]
-        if self._journal is not None:
-            if self._journal.full:
+        if journal is not None:
+            if journal.full:
                 for effect, encoded in zip(effects, frames, strict=True):
-                    self._journal.effect(effect, encoded)
+                    journal.effect(effect, encoded)
             if self.steps % HASH_EVERY == 0:
-                self._journal.hash(self.steps, self._hash.digest())
+                journal.hash(self.steps, self._hash.digest())
         return zip(effects, frames, strict=False)
 
     def _frames(self, effect: Effect, now_us: int) -> list[Frame] | None:

@@ -1,4 +1,4 @@
-"""The launcher: owns the control socket and every process of a run, from spawn to clean-up.
+"""The launcher: owns every process of a run, from spawn to clean-up, and its order of phases.
 
 Phases: spawn -> handshake (HELLO, CONFIG, READY) -> START -> run -> drain -> stop. The first thing
 that goes wrong is the run's cause; what follows from it is only logged. Every wait has a bound.
@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
-import zmq
-
-from protocols.channel import ControlServer, UnknownPeer, routing_id
-from protocols.codec import decode, encode
 from protocols.control import (
     Config,
     Drain,
@@ -32,7 +24,6 @@ from protocols.control import (
     Inject,
     PeerStatus,
     Ready,
-    Refused,
     Start,
     Stats,
     Stop,
@@ -42,11 +33,12 @@ from protocols.messages import PROTOCOL_VERSION, Message
 from testbed.errors import NodeFailed
 from testbed.host.birth import Birth
 from testbed.host.children import Child
+from testbed.host.control_desk import ControlDesk
 from testbed.host.executor_child import describe_exit
 from testbed.host.faults import injections, kills
+from testbed.host.live_result import LiveResult
 from testbed.host.liveness import Liveness
 from testbed.host.members import Member, config_of
-from testbed.host.memory import pss_bytes
 from testbed.host.rendezvous import Rendezvous
 from testbed.host.run_dir import RunDirectory
 from testbed.topology.node_config import NodePlan, plan_nodes
@@ -63,22 +55,6 @@ OnProgress = Callable[[int, str], None]
 
 class Interrupted(RanloomError):
     """The user, or ``down``, ended the run."""
-
-
-@dataclass(slots=True)
-class LiveResult:
-    """What a live run leaves for the manifest."""
-
-    status: str = "done"
-    reason: str = ""
-    tail: list[str] = field(default_factory=list)
-    log: str = ""
-    stats: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ready: dict[str, dict[str, Any]] = field(default_factory=dict)
-    rejected: dict[str, int] = field(default_factory=dict)
-    faults: list[dict[str, Any]] = field(default_factory=list)
-    pss_bytes: int = 0
-    pss_by_node: dict[str, int] = field(default_factory=dict)
 
 
 class Launcher:
@@ -98,9 +74,9 @@ class Launcher:
         self._on_progress = on_progress
         self._plans = {plan.node: plan for plan in plan_nodes(topology)}
         self._members: dict[str, Member] = {}
-        self._ids: dict[bytes, str] = {}
-        self._context = zmq.Context()
-        self._control = ControlServer(self._context, f"ipc://{run_dir.runtime}/control")
+        self._control = ControlDesk(
+            f"ipc://{run_dir.runtime}/control", run_dir.token, self._on_message
+        )
         self._rendezvous: Rendezvous | None = None
         self._liveness = Liveness(self._host.missing_wall_ms / 1000, self._host.dead_wall_ms / 1000)
         self._changed = asyncio.Event()
@@ -110,14 +86,14 @@ class Launcher:
         self._epoch_ns = 0
         self._progress = ""
         self._kills = kills(topology)
-        self.result = LiveResult()
+        self.result = LiveResult(rejected=self._control.rejected)
 
     # --- the phases -----------------------------------------------------------------------------
 
     async def run(self) -> LiveResult:
         """Run to the end, whatever it is; the result says which. Never leaves a process."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._control.fd, self._control_readable)
+        self._control.open()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
         try:
@@ -137,9 +113,7 @@ class Launcher:
             self._describe_failure()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-            loop.remove_reader(self._control.fd)
             self._control.close()
-            self._context.term()
         return self.result
 
     async def _spawn(self) -> None:
@@ -161,7 +135,7 @@ class Launcher:
         child = Child(plan.node, command, log, self._on_exit)
         self._run_dir.note_process("node", plan.node, child.pid)
         self._members[plan.node] = Member(plan, child, life)
-        self._ids[routing_id(self._run_dir.token, plan.node, life)] = plan.node
+        self._control.expect(plan.node, life)
 
     def _start(self) -> None:
         self._epoch_ns = time.monotonic_ns() + START_LEAD_NS
@@ -279,22 +253,6 @@ class Launcher:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _control_readable(self) -> None:
-        deliveries = self._control.drain(256)
-        for delivery in deliveries:
-            node = self._ids.get(delivery.source)
-            try:
-                message, _ = decode(delivery.frames)
-                if node is None:
-                    raise ProtocolError("unknown-peer", "this run has no such node")
-                self._on_message(node, message)
-            except ValueError as error:  # a JSON document that is none
-                self._refuse(delivery.source, node, ProtocolError("bad-document", str(error)))
-            except ProtocolError as error:
-                self._refuse(delivery.source, node, error)
-        if len(deliveries) == 256:
-            asyncio.get_running_loop().call_soon(self._control_readable)
-
     def _on_message(self, node: str, message: Message) -> None:
         member = self._members[node]
         match message:
@@ -335,25 +293,7 @@ class Launcher:
             self._send(member.plan.node, Config(config.model_dump_json()))
 
     def _send(self, node: str, message: Message) -> None:
-        member = self._members[node]
-        target = routing_id(self._run_dir.token, node, member.life)
-        with suppress(UnknownPeer):  # it has not connected yet, or is gone: its exit tells
-            self._control.send(target, encode(message))
-        # The descriptor is edge-triggered: what arrived while sending raises no new edge.
-        asyncio.get_running_loop().call_soon(self._control_readable)
-
-    def _refuse(self, source: bytes, node: str | None, error: ProtocolError) -> None:
-        first = error.code not in self.result.rejected
-        self.result.rejected[error.code] = self.result.rejected.get(error.code, 0) + 1
-        if first:
-            who = node or repr(source[:40])
-            print(
-                f"warning: refused a message on the control socket ({error.code}) "
-                f"from {who}: {error}; further ones are counted only",
-                file=sys.stderr,
-            )
-        with suppress(ProtocolError):  # it may be gone already
-            self._control.send(source, encode(Refused(error.code, str(error)[:2000])))
+        self._control.send(node, self._members[node].life, message)
 
     def _broadcast_status(self, node: str, status: str, reason: str) -> None:
         for member in self._members.values():
@@ -398,7 +338,6 @@ class Launcher:
             self.result.log = str(member.child.log)
 
     def _measure_memory(self) -> None:
-        """Between phases only: reading it would disturb the slots."""
         pids = {"launcher": os.getpid()}
         if self._rendezvous is not None:
             pids["rendezvous"] = self._rendezvous.pid
@@ -407,12 +346,4 @@ class Launcher:
             executor = self.result.ready.get(name, {}).get("executor_pid")
             if executor:
                 pids[f"{name}/executor"] = executor
-        by_process = {name: pss_bytes(pid) for name, pid in pids.items()}
-        if sum(by_process.values()) > self.result.pss_bytes:
-            self.result.pss_bytes = sum(by_process.values())
-            self.result.pss_by_node = by_process
-
-
-def emulated_wall_s(topology: Topology, time_scale: float) -> float:
-    """How long a run will take in wall time, without start-up."""
-    return math.ceil(topology.time.total_us * time_scale / 1e5) / 10
+        self.result.measure_memory(pids)

@@ -1,7 +1,8 @@
 """Ties a node's life to the launcher's: no process of a run survives it.
 
 PDEATHSIG kills at once; a thread on the launcher's pidfd covers what PDEATHSIG does not. The
-recorder alone has no PDEATHSIG: it is the last to go, and takes the runtime directory with it.
+recorder alone has no PDEATHSIG: it is the last to go, and takes the runtime directory with it. An
+experiment is to the workers of its pool what the launcher is to its nodes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from testbed.host.launcher import Launcher, LiveResult, OnProgress
+from testbed.host.launcher import Launcher, OnProgress
+from testbed.host.live_result import LiveResult
 from testbed.host.manifest import common_manifest, live_manifest, write_manifest
 from testbed.host.policies import own_module_file, policy_names, resolve_policies
 from testbed.host.run_dir import RunDirectory

@@ -14,7 +14,7 @@ from testbed.topology.node_config import plan_nodes
 from testbed.topology.schema import Topology
 
 if TYPE_CHECKING:
-    from testbed.host.launcher import LiveResult
+    from testbed.host.live_result import LiveResult
 
 SCHEMA_VERSION = 1
 _PACKAGES = ("ranloom", "torch", "torchft", "pyzmq", "msgpack", "numpy", "uvloop", "pydantic")

@@ -1,7 +1,8 @@
 """The live host of one node: its sockets, timers, executor, journal and clock.
 
-HELLO -> CONFIG -> READY -> START -> steps -> STOP -> exit 0. Its timers are in ``timers``, its data
-sockets in ``post``, its executor in ``executor_child``; nothing here blocks.
+HELLO -> CONFIG -> READY -> START -> steps -> STOP -> exit 0. What its steps ask for is done in
+``effects``; its timers are in ``timers``, its data sockets in ``post``, its executor in
+``executor_child``; nothing here blocks.
 """
 
 from __future__ import annotations
@@ -12,37 +13,23 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from nodes.api import (
-    CancelTimer,
-    Decide,
     DrainRequested,
-    Effect,
     Event,
-    Fail,
-    Finished,
-    GrantLease,
     Injected,
     PeerChanged,
-    Progress,
     Received,
-    Record,
     Reported,
-    Send,
-    SetTimer,
     Started,
-    Store,
     TimerFired,
-    Work,
 )
 from protocols.channel import ControlClient, routing_id
 from protocols.codec import Envelope, Frame, decode, encode
 from protocols.control import (
     Config,
     Drain,
-    Drained,
     Failed,
     Heartbeat,
     Hello,
@@ -55,17 +42,17 @@ from protocols.control import (
     Stop,
 )
 from protocols.errors import ProtocolError, RanloomError
-from protocols.messages import PROTOCOL_VERSION, Decision, Message
+from protocols.messages import PROTOCOL_VERSION, Message
 from protocols.work import ExecutorFailed, ExecutorReady, ExecutorStart
 from testbed.errors import FidelityError, NodeFailed
 from testbed.executors.clock import EmulatedClock
 from testbed.executors.process import set_class
 from testbed.host.birth import Birth, build_node, read_birth
 from testbed.host.config_document import NodeArguments, NodeConfig
+from testbed.host.effects import Effects
 from testbed.host.executor_child import ExecutorChild
 from testbed.host.journal import Journal, Stepper
-from testbed.host.post import DRAIN_LIMIT, END_OF_ROWS, Post, zmq_context
-from testbed.host.recording import RowBuffer
+from testbed.host.post import DRAIN_LIMIT, Post, zmq_context
 from testbed.host.setup import SCHEDULING, executor_of
 from testbed.host.timers import Timers
 from testbed.record.spool import SPOOL_NAME, SpoolWriter
@@ -96,22 +83,21 @@ class NodeProcess:
         )
         self._latency_us: dict[str, int] = {}
         self._timers = Timers(self._on_due)
+        self._effects = Effects(
+            arguments.node, self._post, self._timers, self._now_us, self._tell, self._fail
+        )
         self._delayed: dict[str, tuple[Event, Sequence[Frame]]] = {}
         self._delayed_count = 0
         self._clock: EmulatedClock | None = None
         self._scale_ns = 1
         self._stepper: Stepper | None = None
         self._journal: Journal | None = None
-        self._executor: ExecutorChild | None = None
         self._executor_ready: asyncio.Future[str] = self._loop.create_future()
-        self._spool: SpoolWriter | None = None
-        self._rows = RowBuffer(arguments.node)
         self._config: asyncio.Future[Config] = self._loop.create_future()
         self._stopped: asyncio.Future[str] = self._loop.create_future()
         self._early: list[tuple[Event, Sequence[Frame]]] = []
         self._heartbeat_s = 0.2
         self._scheduling = ""
-        self._progress = ""
         self._closing = False
 
     async def run(self) -> int:
@@ -135,7 +121,7 @@ class NodeProcess:
             self._tell(Ready(arguments.node, arguments.life, self._ready_detail()))
             reason = await self._stopped
             log.info("stopping: %s", reason)
-            if self._spool is not None:
+            if self._effects.spool is not None:
                 await self._post.all_rows(_LAST_ROWS_S)
         except RanloomError as error:
             log.exception("failed")
@@ -160,7 +146,7 @@ class NodeProcess:
             node: view.latency_us(peer.site, birth.plan.site) for node, peer in config.peers.items()
         }
         if birth.plan.kind == "recorder":
-            self._spool = SpoolWriter(run_dir / SPOOL_NAME)
+            self._effects.spool = SpoolWriter(run_dir / SPOOL_NAME)
         self._post.connect(config.peers)
         await self._start_executor(birth)
         self._heartbeat_s = birth.topology.host.heartbeat_wall_ms / 1000
@@ -176,8 +162,9 @@ class NodeProcess:
         if spec is None:
             self._executor_ready.set_result("")
             return
-        self._executor = ExecutorChild(*spec, self._arguments.launcher_pid)
-        self._executor.start(self._on_executor, self._on_executor_exit)
+        executor = ExecutorChild(*spec, self._arguments.launcher_pid)
+        self._effects.executor = executor
+        executor.start(self._on_executor, self._on_executor_exit)
         limit_s = birth.topology.host.start_wall_ms / 1000
         try:
             async with asyncio.timeout(limit_s):
@@ -190,10 +177,11 @@ class NodeProcess:
 
     def _ready_detail(self) -> str:
         facts = self._executor_ready.result() if self._executor_ready.done() else ""
+        executor = self._effects.executor
         detail = {
             "scheduling": self._scheduling,
             "executor": json.loads(facts) if facts else None,
-            "executor_pid": self._executor.pid if self._executor else None,
+            "executor_pid": executor.pid if executor else None,
         }
         text = json.dumps(detail)
         if len(text) > READY_CHARACTERS:
@@ -269,8 +257,8 @@ class NodeProcess:
             return
         self._clock = clock
         self._timers.start(clock)
-        if self._executor is not None:
-            self._executor.send(ExecutorStart(epoch_ns, self._scale_ns))
+        if self._effects.executor is not None:
+            self._effects.executor.send(ExecutorStart(epoch_ns, self._scale_ns))
         self._feed(Started())
         early, self._early = self._early, []
         for event, raw in early:
@@ -291,7 +279,7 @@ class NodeProcess:
             self._executor_ready.set_exception(error)
         self._fail(error)
 
-    # --- steps and effects ----------------------------------------------------------------------
+    # --- steps ----------------------------------------------------------------------------------
 
     def _feed(self, event: Event, raw: Sequence[Frame] = ()) -> None:
         if self._clock is None or self._stepper is None:
@@ -303,51 +291,12 @@ class NodeProcess:
         now_us = self._clock.now_us()
         try:
             for effect, frames in self._stepper.feed(now_us, event, raw):
-                self._perform(now_us, effect, frames)
+                self._effects.perform(now_us, effect, frames)
         except RanloomError as error:
             self._fail(error)
         except Exception as error:  # a bug of a node or of a user's policy ends the run by name
             log.exception("step failed on %r", event)
             self._fail(NodeFailed(f"step failed: {type(error).__name__}: {error}"))
-
-    def _perform(self, now_us: int, effect: Effect, frames: list[Frame] | None) -> None:
-        match effect:
-            case Send(to=to):
-                assert frames is not None
-                self._post.send(to, frames)
-            case SetTimer(key=key, at_us=at_us):
-                self._timers.set(key, at_us)
-            case CancelTimer(key=key):
-                self._timers.cancel(key)
-            case Work():
-                assert self._executor is not None
-                assert frames is not None
-                self._executor.send_frames(frames)
-            case GrantLease(lease=lease):
-                assert self._executor is not None
-                self._executor.grant(lease)
-            case Record() as record:
-                batch = self._rows.add(record)
-                if batch is not None:
-                    self._to_recorder(batch)
-            case Decide(subject=subject, reason=reason) as decide:
-                log.info("%d us: %s: %s", now_us, subject, reason)
-                self._to_recorder(self._rows.decision(now_us, decide))
-            case Store(message=message):
-                assert self._spool is not None
-                self._spool.append(message)
-            case Progress(text=text):
-                self._progress = text
-            case Finished(detail=detail):
-                self._tell(Drained(self._arguments.node, detail))
-            case Fail(reason=reason):
-                self._fail(NodeFailed(reason))
-
-    def _to_recorder(self, message: Message) -> None:
-        if self._spool is not None:
-            self._spool.append(message)
-        else:
-            self._post.send_rows(message, self._clock.now_us() if self._clock else 0)
 
     # --- upkeep ---------------------------------------------------------------------------------
 
@@ -355,9 +304,8 @@ class NodeProcess:
         if self._stopped.done():
             return
         steps = self._stepper.steps if self._stepper else 0
-        now_us = self._clock.now_us() if self._clock else 0
-        note = json.dumps({"rejected": self._post.rejected, "progress": self._progress})
-        self._tell(Heartbeat(steps, now_us, note))
+        note = json.dumps({"rejected": self._post.rejected, "progress": self._effects.progress})
+        self._tell(Heartbeat(steps, self._now_us(), note))
         self._loop.call_later(self._heartbeat_s, self._beat)
 
     def _flush_journal(self) -> None:
@@ -368,15 +316,17 @@ class NodeProcess:
     def _flush_rows(self) -> None:
         if self._stopped.done():
             return
-        for batch in self._rows.flush():
-            self._to_recorder(batch)
+        self._effects.flush_rows()
         self._loop.call_later(_ROWS_FLUSH_MS / 1000, self._flush_rows)
 
     def _tell(self, message: Message) -> None:
-        now_us = self._clock.now_us() if self._clock else 0
-        self._control.send(encode(message, 0, now_us))
+        self._control.send(encode(message, 0, self._now_us()))
         # The descriptor is edge-triggered: what arrived while sending raises no new edge.
         self._loop.call_soon(self._control_readable)
+
+    def _now_us(self) -> int:
+        """Emulated time; 0 before it exists."""
+        return self._clock.now_us() if self._clock else 0
 
     def _stats(self) -> dict[str, object]:
         return {
@@ -397,17 +347,9 @@ class NodeProcess:
     async def _close(self) -> None:
         """Flush, end the executor, close. Order: executor, rows, journal, sockets."""
         self._closing = True
-        if self._executor is not None:
-            await self._executor.stop(2.0)
-        with suppress(ProtocolError):  # a recorder that is gone takes no rows
-            for batch in self._rows.flush():
-                self._to_recorder(batch)
-            if self._spool is None:
-                self._to_recorder(Decision(self._arguments.node, 0, END_OF_ROWS, ""))
+        await self._effects.close()
         if self._stepper is not None:
             self._stepper.close()
-        if self._spool is not None:
-            self._spool.close()
         self._tell(Stats(self._arguments.node, json.dumps(self._stats())))
         self._timers.close()
         self._post.close()

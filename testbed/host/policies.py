@@ -117,7 +117,7 @@ def _own_class(slot: str, name: str, directory: Path) -> Callable[[], object]:
     except Exception as error:
         where = path or f"{directory} or the installed packages"
         raise PolicyError(f"{place}: {where}: {type(error).__name__}: {error}") from error
-    found = getattr(module, match["name"], None)
+    found: object = getattr(module, match["name"], None)
     if not callable(found):
         raise PolicyError(f"{place}: {path or match['module']} has no class {match['name']}")
-    return found  # type: ignore[no-any-return]
+    return found

@@ -167,15 +167,16 @@ class Channel:
 
     def sinr_cdb(self, slot: int) -> list[int]:
         """SINR of each UE in that slot, centi-dB. Do not change the list."""
-        return self._lists(slot // BLOCK_SLOTS)[0][slot % BLOCK_SLOTS]
+        block, at = divmod(slot, BLOCK_SLOTS)
+        return (self._rows.get(block) or self._lists(block))[0][at]
 
     def reported_mcs(self, slot: int) -> list[int]:
         """MCS of each UE as known in that slot: from the CQI of ``cqi_delay_slots`` before.
 
         Do not change the list.
         """
-        measured = max(0, slot - self._cqi_delay_slots)
-        return self._lists(measured // BLOCK_SLOTS)[1][measured % BLOCK_SLOTS]
+        block, at = divmod(max(0, slot - self._cqi_delay_slots), BLOCK_SLOTS)
+        return (self._rows.get(block) or self._lists(block))[1][at]
 
     def sinr_array(self, first_slot: int, n_slots: int) -> Ints:
         """``sinr_cdb`` of some slots in a row, shape (n_slots, n_ues)."""
@@ -189,11 +190,9 @@ class Channel:
         return _gather(measured, lambda block: self._block(block)[1])
 
     def _lists(self, block: int) -> tuple[list[list[int]], list[list[int]]]:
-        rows = self._rows.get(block)
-        if rows is None:
-            cdb, mcs = self._block(block)
-            rows = _keep(self._rows, block, (cdb.tolist(), mcs.tolist()))
-        return rows
+        """A block of both as lists, newly made and kept."""
+        cdb, mcs = self._block(block)
+        return _keep(self._rows, block, (cdb.tolist(), mcs.tolist()))
 
     def _block(self, block: int) -> tuple[Ints, Ints]:
         """SINR in centi-dB, and the MCS for it, each of shape (BLOCK_SLOTS, n_ues)."""

@@ -170,21 +170,23 @@ class Link:
         Returns None where the slot does not carry this direction. ``commit`` must follow a view.
         """
         re = self._res_of_kind[air_slot % len(self._res_of_kind)]
-        if re == 0:
+        if not re:
             return None
         sinr_cdb = self._channel.sinr_cdb(air_slot)
         mcs = self._channel.reported_mcs(now_slot)
         repeated, taken = self._place_retransmissions(re, sinr_cdb, most_retx_blocks)
         self._open = _OpenSlot(air_slot, re, sinr_cdb, mcs, repeated)
+        blocks = tuple([process.block for process in repeated])
+        config = self._config
         return CellView(
-            self._config.cell_id,
+            config.cell_id,
             self._n_prb,
-            self._n_prb - sum([process.block.n_prb for process in repeated]),
-            self._config.max_ues_per_slot - len(repeated),
+            self._n_prb - sum([block.n_prb for block in blocks]),
+            config.max_ues_per_slot - len(blocks),
             re,
-            self._config.mcs_table,
+            config.mcs_table,
             self._layers,
-            tuple([process.block for process in repeated]),
+            blocks,
             self._ue_views(re, mcs, taken),
         )
 
@@ -195,16 +197,12 @@ class Link:
             raise RuntimeError("commit without an open slot")
         self._open = None
         processes = opened.retransmitted
-        sent = [0] * self._config.n_ues
+        beta = self._config.average_rate_beta
+        rates = self._average_rate = [beta * average for average in self._average_rate]
         for grant in grants:
             process = self._new_block(opened, grant)
             processes.append(process)
-            sent[grant.ue] = process.block.tbs_bytes
-        beta = self._config.average_rate_beta
-        self._average_rate = [
-            beta * average + (1 - beta) * n_bytes
-            for average, n_bytes in zip(self._average_rate, sent, strict=True)
-        ]
+            rates[grant.ue] += (1 - beta) * process.block.tbs_bytes
         self._ledger.sent(opened.slot, processes)
         return CellPlan(
             self._config.cell_id,

@@ -134,6 +134,16 @@ def _inflow(config: CellConfig, seed: int, link: Link) -> _Inflow:
     return _Inflow(link, source, 0, delay_slots)
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One direction of a gNB: its policy, and each cell's number and link."""
+
+    direction: Direction
+    policy: MacScheduler
+    shaper: RetransmissionShaper | None
+    links: list[tuple[int, Link]]
+
+
 class GnbMac:
     """All cells of one gNB, scheduled jointly by one policy per direction."""
 
@@ -163,10 +173,13 @@ class GnbMac:
         self._slot_us = cells[0].slot_us
         self._ahead = [
             (
-                direction,
                 cells[0].plan_ahead_slots(direction),
-                policy,
-                policy if isinstance(policy, RetransmissionShaper) else None,
+                _Side(
+                    direction,
+                    policy,
+                    policy if isinstance(policy, RetransmissionShaper) else None,
+                    [(cell.config.cell_id, cell.link(direction)) for cell in self.cells],
+                ),
             )
             for direction, policy in ((Direction.DL, dl_policy), (Direction.UL, ul_policy))
         ]
@@ -219,8 +232,8 @@ class GnbMac:
             cell.advance(slot)
             self._delivered += cell.settle(slot)
         plans: list[CellPlan] = []
-        for direction, ahead, policy, shaper in self._ahead:
-            plans += self._plan(slot, slot + ahead, direction, policy, shaper)
+        for ahead, side in self._ahead:
+            plans += self._plan(slot, slot + ahead, side)
         return plans
 
     def take_delivered(self) -> list[SduDelivered]:
@@ -228,23 +241,15 @@ class GnbMac:
         delivered, self._delivered = self._delivered, []
         return delivered
 
-    def _plan(
-        self,
-        now_slot: int,
-        air_slot: int,
-        direction: Direction,
-        policy: MacScheduler,
-        shaper: RetransmissionShaper | None,
-    ) -> list[CellPlan]:
+    def _plan(self, now_slot: int, air_slot: int, side: _Side) -> list[CellPlan]:
+        direction, policy, shaper = side.direction, side.policy, side.shaper
         links: list[Link] = []
         views: list[CellView] = []
-        for cell in self._cells.values():
-            link = cell.link(direction)
+        for number, link in side.links:
             oldest = 0 if shaper is None else link.oldest_retransmission_blocks(air_slot)
             if shaper is None or oldest == 0:
                 view = link.open_slot(now_slot, air_slot)
             else:
-                number = cell.config.cell_id
                 most = shaper.retransmission_limit(direction, air_slot, number, oldest)
                 view = link.open_slot(now_slot, air_slot, most)
                 if view is not None:

@@ -50,12 +50,12 @@ class CellPlan(NamedTuple):
     @property
     def n_prb(self) -> int:
         """PRBs in use."""
-        return sum(block.n_prb for block in self.blocks)
+        return sum([block.n_prb for block in self.blocks])
 
     @property
     def code_blocks(self) -> int:
         """LDPC code blocks to encode or decode."""
-        return sum(block.code_blocks for block in self.blocks)
+        return sum([block.code_blocks for block in self.blocks])
 
 
 class Outcome(Enum):

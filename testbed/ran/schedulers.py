@@ -183,40 +183,46 @@ def check_grants(policy: object, view: SlotView, grants: Sequence[Grant]) -> lis
         PolicyError: no sequence of grants, an unknown cell or UE, a UE granted twice, no PRB, or
             more PRBs or grants than the cell has left.
     """
-    place = f"policy {type(policy).__name__}, slot {view.slot} {view.direction.value}"
     by_cell: dict[int, list[Grant]] = {cell.cell: [] for cell in view.cells}
     try:
         for grant in grants:
             if grant.cell not in by_cell:
-                raise PolicyError(
-                    f"{place}: grant for cell {grant.cell}, allowed are {sorted(by_cell)}"
-                )
+                what = f": grant for cell {grant.cell}, allowed are {sorted(by_cell)}"
+                raise _refusal(policy, view, what)
             by_cell[grant.cell].append(grant)
     except (TypeError, AttributeError):
-        raise PolicyError(f"{place}: returned {grants!r}, allowed is a sequence of Grant") from None
+        what = f": returned {grants!r}, allowed is a sequence of Grant"
+        raise _refusal(policy, view, what) from None
     for cell in view.cells:
-        if by_cell[cell.cell]:
-            _check_cell(f"{place}, cell {cell.cell}", cell, by_cell[cell.cell])
-    return [by_cell[cell.cell] for cell in view.cells]
+        if (granted := by_cell[cell.cell]) and (fault := _fault(cell, granted)):
+            raise _refusal(policy, view, f", cell {cell.cell}: {fault}")
+    return list(by_cell.values())
 
 
-def _check_cell(place: str, cell: CellView, grants: list[Grant]) -> None:
+def _refusal(policy: object, view: SlotView, what: str) -> PolicyError:
+    place = f"policy {type(policy).__name__}, slot {view.slot} {view.direction.value}"
+    return PolicyError(place + what)
+
+
+def _fault(cell: CellView, grants: list[Grant]) -> str:
+    """What is wrong with the grants of a cell; empty where nothing is."""
     waiting = {ue.ue for ue in cell.ues}
+    total = 0
     for grant in grants:
-        if grant.ue not in waiting:
+        ue, n_prb = grant.ue, grant.n_prb
+        if ue not in waiting:
             known = sorted(ue.ue for ue in cell.ues)
-            raise PolicyError(
-                f"{place}: grant for UE {grant.ue}, which is not in the view or was granted "
+            return (
+                f"grant for UE {ue}, which is not in the view or was granted "
                 f"already; allowed are {known}, once each"
             )
-        waiting.remove(grant.ue)
+        waiting.remove(ue)
         # bool and numpy integers are refused too: plans must be plain integers to be sent.
-        if type(grant.n_prb) is not int or grant.n_prb < 1:
-            raise PolicyError(
-                f"{place}: {grant.n_prb!r} PRBs for UE {grant.ue}, allowed is an int of at least 1"
-            )
-    total = sum(grant.n_prb for grant in grants)
+        if type(n_prb) is not int or n_prb < 1:
+            return f"{n_prb!r} PRBs for UE {ue}, allowed is an int of at least 1"
+        total += n_prb
     if total > cell.free_prb:
-        raise PolicyError(f"{place}: {total} PRBs granted, allowed are {cell.free_prb}")
+        return f"{total} PRBs granted, allowed are {cell.free_prb}"
     if len(grants) > cell.max_grants:
-        raise PolicyError(f"{place}: {len(grants)} grants, allowed are {cell.max_grants}")
+        return f"{len(grants)} grants, allowed are {cell.max_grants}"
+    return ""

@@ -74,24 +74,6 @@ class Comparison:
     rows: tuple[ComparedRow, ...]
     doubts: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        return {
-            "runs": list(self.runs),
-            "doubts": list(self.doubts),
-            "rows": [
-                {
-                    "figure": row.figure,
-                    "unit": row.unit,
-                    "values": list(row.values),
-                    "ratios": list(row.ratios),
-                    "differences": list(row.differences),
-                    "note": row.note,
-                }
-                for row in self.rows
-            ],
-        }
-
 
 def compare(run_dirs: Sequence[Path]) -> Comparison:
     """Compare finished runs; summaries that are not there yet are computed.
@@ -216,7 +198,7 @@ def _all_figures(summaries: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]
 
 def _throughput_ratio(summaries: Sequence[Mapping[str, Any]]) -> ComparedRow:
     """Bytes delivered of those that had their whole delay budget, both directions, to the first
-    run's (design.md section 9)."""
+    run's."""
     ways = [[_value(s, f"ran.settled_bytes.{way}") for way in ("dl", "ul")] for s in summaries]
     settled = [sum(v for v in parts if v is not None) for parts in ways]
     known = all(any(v is not None for v in parts) for parts in ways) and settled[0] > 0
@@ -232,24 +214,18 @@ def _throughput_ratio(summaries: Sequence[Mapping[str, Any]]) -> ComparedRow:
 
 def _row(figure: str, unit: str, summaries: Sequence[Mapping[str, Any]]) -> ComparedRow:
     values = tuple(_value(summary, figure) for summary in summaries)
-    base = values[0]
-    note = ""
+    base, *others = values
     if base is None:
-        note = "no value in the first run"
-    elif base == 0:
+        nothing = (None,) * len(values)
+        return ComparedRow(figure, unit, values, nothing, nothing, "no value in the first run")
+    note = ""
+    if base == 0:
         note = "0 in the first run"
     elif figure.startswith(_FLOORED) and base < BASELINE_FLOOR:
         note = f"below {BASELINE_FLOOR} in the first run"
-    ratios: list[float | None] = []
-    differences: list[float | None] = []
-    for index, value in enumerate(values):
-        known = value is not None and base is not None
-        differences.append(round(value - base, 6) if known else None)  # type: ignore[operator]
-        if index == 0:
-            ratios.append(None if base is None else 1.0)
-        else:
-            ratios.append(round(value / base, 6) if known and not note else None)  # type: ignore[operator]
-    return ComparedRow(figure, unit, values, tuple(ratios), tuple(differences), note)
+    ratios = [None if note or value is None else round(value / base, 6) for value in others]
+    differences = tuple(None if value is None else round(value - base, 6) for value in values)
+    return ComparedRow(figure, unit, values, (1.0, *ratios), differences, note)
 
 
 def _value(summary: Mapping[str, Any], figure: str) -> float | None:

@@ -299,11 +299,12 @@ def _draw_loss(axes: Axes, recording: Recording) -> None:
             axes.axhline(entropy, color=_FAINT, lw=1.0, ls="--")
             axes.annotate(
                 "unigram entropy of the text",
-                (1.0, entropy),
+                (0.0, entropy),  # a loss begins above it: there is room below, on the left
                 xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
+                xytext=(3, -3),
                 textcoords="offset points",
-                ha="right",
+                ha="left",
+                va="top",
                 fontsize=7.5,
                 color=_INK,
             )

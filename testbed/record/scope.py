@@ -86,10 +86,6 @@ class RunScope:
     def simulated(self) -> bool:
         return self.mode == "sim"
 
-    def site_of(self, node: str) -> SiteScope | None:
-        """The site of a node; None for those of the whole run."""
-        return next((site for site in self.sites if node in site.nodes), None)
-
     def budget_us(self, five_qi: int) -> int:
         """What the radio may use of a 5QI's packet delay budget."""
         own = self.ran_delay_budget_us.get(five_qi)

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from protocols.codec import MAX_FRAMES, MAX_TOTAL_BYTES, Frame, decode, encode
 from protocols.errors import ProtocolError
@@ -23,12 +22,6 @@ from protocols.messages import Decision, Message, TableBatch
 SPOOL_NAME = "spool.bin"
 
 _U32 = struct.Struct("<I")
-
-
-class MessageSink(Protocol):
-    """Where a recorder's messages go: a file in a live run, memory in the simulator."""
-
-    def append(self, message: Message) -> None: ...
 
 
 class SpoolWriter:

@@ -1,7 +1,7 @@
 """``summary.json``: every figure that a report shows, under stable names.
 
-Owns the top level, the goals, and the form on disk. Units are in the names or in design.md section
-9. A figure that does not apply is ``null``, and ``<name>_reason`` beside it says why.
+Owns the top level, the goals, and the form on disk. Units are in the names, else it is a fraction
+or a count. A figure that does not apply is ``null``, and ``<name>_reason`` beside it says why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from testbed.record.from_topology import scope_of
 from testbed.record.measure.fidelity import fidelity
 from testbed.record.measure.numbers import Figures, put
 from testbed.record.measure.ran import ran
@@ -23,28 +22,14 @@ from testbed.record.recording import FAULT, Recording
 from testbed.record.schema import SampleEvent, StepEvent
 from testbed.record.scope import RunScope
 from testbed.record.tables import NODE
-from testbed.topology.schema import Topology
 
 SCHEMA_VERSION = 1
 
 _LATER = "this run has no co-execution group"
 
 
-def summarise(
-    topology: Topology, manifest: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]
-) -> dict[str, Any]:
-    """All figures of a run (design.md section 9).
-
-    Args:
-        topology: the resolved topology that was run.
-        manifest: manifest.json; an empty mapping where the run died before it was written.
-        tables: every table of the schema, as ``testbed.record.tables`` builds them.
-    """
-    return summarise_recording(Recording(scope_of(topology, manifest), manifest, tables))
-
-
 def summarise_recording(recording: Recording) -> dict[str, Any]:
-    """The same from a recording."""
+    """All figures of a run, as summary.json holds them."""
     trust = fidelity(recording)
     learning = training(recording)
     tokens = {site: row["tokens_per_s"] for site, row in learning.get("sites", {}).items()}

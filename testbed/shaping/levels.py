@@ -136,7 +136,7 @@ def _decode_us(
             continue
         low = math.floor(blocks / STEP_BLOCKS) * STEP_BLOCKS
         share = (blocks - low) / STEP_BLOCKS
-        below, above = _decode_sm_us(params, low), _decode_sm_us(params, low + STEP_BLOCKS)
+        below, above = decode_sm_us(params, low), decode_sm_us(params, low + STEP_BLOCKS)
         cost = below + share * (above - below)
         total += cost
         longest = max(longest, cost / min(sms, _saturation_sms(params, math.ceil(blocks))))
@@ -151,8 +151,8 @@ def _saturation_sms(params: ControllerParams, blocks: int) -> int:
 
 
 @compiled
-def _decode_sm_us(params: ControllerParams, blocks: int) -> float:
-    """SM time of a decode; 0 blocks take none."""
+def decode_sm_us(params: ControllerParams, blocks: int) -> float:
+    """SM time (us) of a decode on the SMs that saturate it; 0 blocks take none."""
     if blocks == 0:
         return 0.0
     gpu = params.gpu

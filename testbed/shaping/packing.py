@@ -105,11 +105,6 @@ def gpu_numbers(gpu: GpuProfile, other_permille: int, training_sms: int = 0) -> 
     return cast(GpuNumbers, numbers)
 
 
-def new_packing() -> Packing:
-    """Room for ``MAX_TASKS`` tasks."""
-    return cast(Packing, new_record(PACKING_RECORD))
-
-
 @compiled
 def round_up(gpu: GpuNumbers, sms: int) -> int:
     """The smallest partition of at least ``sms`` SMs, or the largest that there is."""

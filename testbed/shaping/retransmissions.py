@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from testbed.shaping.arrays import RadioTables
 from testbed.shaping.compiled import compiled
+from testbed.shaping.levels import decode_sm_us
 from testbed.shaping.state import (
     DOWNLINK,
     RETX_DIRECTION,
@@ -83,7 +84,7 @@ def _blocks_in(
     sms = min(level_at(params, state, air_slot + 1), gpu.ran_sm_cap)
     room = max(gpu.min_sms, sms) * params.ul_budget_us - taken_us
     blocks = 0
-    while _decode_sm_us(params, blocks + 1) <= room and blocks < 1000:
+    while decode_sm_us(params, blocks + 1) <= room and blocks < 1000:
         blocks += 1
     return int(RETX_SHARE * blocks)
 
@@ -99,7 +100,7 @@ def note_retransmissions(
     if direction == DOWNLINK:
         state.retx_us += params.gpu.dl_fixed_us + blocks * params.gpu.dl_code_block_us
     else:
-        state.retx_us += _decode_sm_us(params, blocks)
+        state.retx_us += decode_sm_us(params, blocks)
 
 
 @compiled
@@ -108,11 +109,3 @@ def _open_retransmissions(state: ControllerState, direction: int, air_slot: int)
         state.marks[RETX_SLOT] = air_slot
         state.marks[RETX_DIRECTION] = direction
         state.retx_us = 0.0
-
-
-@compiled
-def _decode_sm_us(params: ControllerParams, blocks: int) -> float:
-    gpu = params.gpu
-    sms = gpu.ul_sms_per_10_code_blocks * ((blocks + 9) // 10)
-    sms = min(max(sms, gpu.min_sms), gpu.sms)
-    return sms * blocks * gpu.ul_code_block_us + gpu.min_sms * gpu.ul_fixed_us

@@ -46,12 +46,6 @@ def time_scale(topology: Topology, slot_wall_ms_min: float = DEFAULT_SLOT_WALL_M
     return 1.0 if slot is None else math.ceil(slot_wall_ms_min * 1e5 / slot) / 100
 
 
-def site_slot_us(site: Site) -> int | None:
-    """Slot length of a site, the shortest of its cells; None without a gNB."""
-    lengths = [slot_us(group.scs_khz) for gnb in site.gnbs.values() for group in gnb.cells]
-    return min(lengths, default=None)
-
-
 def notice_us(site: Site) -> tuple[int, int] | None:
     """How long before its start a site knows of downlink and of uplink PHY work, at least.
 

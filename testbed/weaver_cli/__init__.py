@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from testbed.coexec_cli import LazyCommand
+from testbed.experiments.lazy import LazyCommand
 
 EXPERIMENTS: dict[str, click.Command] = {
     name: LazyCommand(name, f"testbed.weaver_cli.{module}", "command", short_help)

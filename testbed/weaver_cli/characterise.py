@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from testbed.coexec_cli.experiment import BadInput, Experiment, Row, finish
+from testbed.experiments.experiment import BadInput, Experiment, Row, finish
 from testbed.host.traces import load_profile
 from testbed.ran.importers.common import ReadOptions
 from testbed.ran.importers.profile import LoadProfile

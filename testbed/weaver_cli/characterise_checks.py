@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from testbed.coexec_cli.experiment import Check, Row, check
+from testbed.experiments.experiment import Check, Row, check
 from testbed.weaver_cli.characterise_scenarios import ALL_PEAK, FGN_LONG
 
 TYPICAL_LOADS = (0.40 - 0.18, 0.40 + 0.18)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed import rng
-from testbed.coexec_cli.experiment import Row
 from testbed.errors import TraceError
+from testbed.experiments.experiment import Row
 from testbed.ran.importers.profile import LoadProfile
 from testbed.ran.traffic import Diurnal, Fgn
 from testbed.ran.traffic.modulation import diurnal_factors, fractional_noise

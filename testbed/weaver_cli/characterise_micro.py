@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from testbed.coexec_cli.experiment import Row
+from testbed.experiments.experiment import Row
 from testbed.gpu.spare import Steps, edges, integral, slots_within, stack, usable_fraction
 from testbed.ran.capacity import nominal_bytes_per_s
 from testbed.ran.numerology import Direction

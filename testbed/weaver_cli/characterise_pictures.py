@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-from testbed.coexec_cli.experiment import Row
+from testbed.experiments.experiment import Row
 from testbed.gpu.spare import Steps
 from testbed.weaver_cli.characterise_macro import Sites
 from testbed.weaver_cli.characterise_micro import LAGS_MS, Micro

@@ -1,6 +1,6 @@
 """The figures of one bench run as a row, and what only two runs together say.
 
-Owns which figures of design.md section 9 a grid keeps, under the names of ``summary.json``.
+Owns which figures a grid keeps, under the names of ``summary.json``.
 """
 
 from __future__ import annotations

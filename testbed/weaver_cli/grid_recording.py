@@ -24,7 +24,7 @@ _DONE = {"outcome": {"status": "done"}}
 
 
 def recording_of(scenario: BenchScenario, run: BenchRun) -> Recording:
-    """The recording that the figures of design.md section 9 are computed from.
+    """The recording that the figures of ``summary.json`` are computed from.
 
     Without message, lateness and training tables: the bench has none of these.
     """

@@ -8,19 +8,19 @@ plan rests on what the RAN's policy had promised by then, and on the worst case 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
 
-from testbed.coexec_cli.experiment import Experiment, finish, progress
+from testbed.experiments.experiment import Experiment, finish, progress
 from testbed.gpu.partitions import MIG_SWITCH_US, MPS_SWITCH_US
 from testbed.weaver_cli.arms import MAIN_ARMS, SHAPED, UNSHAPED
 from testbed.weaver_cli.grid import HEADLINE_US, MEASURED_S, OF_RECORD, SEEDS, Point
+from testbed.weaver_cli.grid_pool import pool
 from testbed.weaver_cli.partition_checks import checks_of
 from testbed.weaver_cli.partition_picture import draw_lent, draw_timeline
 from testbed.weaver_cli.partition_runs import KINDS, Case, Row, lent, over_seeds, rows_of
@@ -67,13 +67,13 @@ def cases(quick: bool) -> list[Case]:
     return long_runs + grid
 
 
-def run_cases(wanted: Sequence[Case], workers: int) -> Iterator[list[Row]]:
-    """The rows of each case, in the order given."""
+def run_cases(wanted: Sequence[Case], workers: int) -> Generator[list[Row], None, None]:
+    """The rows of each case, in the order given. Close it where it is left before its end."""
     if workers == 1:
         yield from map(rows_of, wanted)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(rows_of, wanted)
+    with pool(workers) as started:
+        yield from started.in_order(rows_of, wanted)
 
 
 def run(out: Path, quick: bool, workers: int) -> Experiment:
@@ -81,9 +81,10 @@ def run(out: Path, quick: bool, workers: int) -> Experiment:
     wanted = cases(quick)
     seeds = sorted({case.point.seed for case in wanted})
     experiment = Experiment("partition", seeds, quick)
-    for case, rows in zip(wanted, run_cases(wanted, workers), strict=True):
-        experiment.rows += rows
-        progress(f"{len(experiment.rows)} rows: {case.point}, arm {case.arm.name}")
+    with closing(run_cases(wanted, workers)) as results:
+        for case, rows in zip(wanted, results, strict=True):
+            experiment.rows += rows
+            progress(f"{len(experiment.rows)} rows: {case.point}, arm {case.arm.name}")
     experiment.checks = checks_of(experiment.rows)
     out.mkdir(parents=True, exist_ok=True)
     draw_lent(experiment.rows, out / "partition.png")

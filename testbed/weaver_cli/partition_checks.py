@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from testbed.coexec_cli.experiment import Check, check
+from testbed.experiments.experiment import Check, check
 from testbed.record.measure.numbers import ratio
 from testbed.weaver_cli.arms import SHAPED, UNSHAPED
 from testbed.weaver_cli.partition_runs import KINDS, SWITCHING, Row, by_case, lent

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from testbed.coexec_cli.experiment import BadInput, Check, Experiment, check, finish
 from testbed.errors import RanloomError
+from testbed.experiments.experiment import BadInput, Check, Experiment, check, finish
 from testbed.shaping.state import Tuning
 from testbed.weaver_cli.arms import MAIN_ARMS, SHAPED, SMOOTHER
 from testbed.weaver_cli.grid import (

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 
-from testbed.coexec_cli.experiment import BadInput, Experiment, finish
 from testbed.errors import RanloomError
+from testbed.experiments.experiment import BadInput, Experiment, finish
 from testbed.record.schema import PROMISE_WINDOWS_US as QUANTA_US
 from testbed.weaver_cli.arms import ARMS, MAIN_ARMS
 from testbed.weaver_cli.grid import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from testbed.coexec_cli.experiment import Check, check
+from testbed.experiments.experiment import Check, check
 from testbed.weaver_cli.grid import HEADLINE_US
 from testbed.weaver_cli.grid_figures import Row
 from testbed.weaver_cli.usable_gains import PLACE, WHATS, median_of

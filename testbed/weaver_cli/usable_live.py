@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.coexec_cli.experiment import Check, check, progress
 from testbed.errors import NodeFailed
+from testbed.experiments.experiment import Check, check, progress
 from testbed.topology.schema import Topology
 from testbed.weaver_cli.arms import SHAPED, UNSHAPED, Arm
 from testbed.weaver_cli.grid import HEADLINE_US, Point, grid_topology

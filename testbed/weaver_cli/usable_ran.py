@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from testbed.coexec_cli.experiment import Check, check
+from testbed.experiments.experiment import Check, check
 from testbed.record.measure.numbers import rounded
 from testbed.weaver_cli.arms import SHAPED, UNSHAPED
 from testbed.weaver_cli.grid_figures import Row, misses

@@ -40,6 +40,7 @@ LAYERS = (
         "testbed.sim",
         "testbed.sim_trainer",
         "testbed.record",
+        "testbed.experiments",
         "testbed.coexec_cli",
         "testbed.weaver_cli",
         "testbed.executors",

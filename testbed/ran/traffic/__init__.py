@@ -6,7 +6,6 @@ grants or policies: arrivals are a pure function of (seed, cell, direction, slot
 differ in a policy alone see the same bytes.
 """
 
-from testbed.ran.traffic.processes import BLOCK_SLOTS
 from testbed.ran.traffic.source import (
     Arrival,
     ArrivalArrays,
@@ -30,7 +29,6 @@ from testbed.ran.traffic.specs import (
 )
 
 __all__ = [
-    "BLOCK_SLOTS",
     "Arrival",
     "ArrivalArrays",
     "ArrivalSource",

@@ -1,1 +1,1 @@
-"""The figures of design.md section 9, one file per section of ``summary.json``."""
+"""The figures of a run, one file per section of ``summary.json``."""

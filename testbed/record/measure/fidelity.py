@@ -1,7 +1,7 @@
 """``fidelity``: may the figures of this run be trusted, and if not, why.
 
 On time (per process and slot): every wake-up at most 10 % of a slot late, and real work within its
-hold. Design.md sections 3 and 9.
+hold.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ import pytest
 
 from testbed.coexec.replay import TraceJob
 from testbed.coexec_cli import EXPERIMENTS
-from testbed.coexec_cli.experiment import Experiment, check, finish
 from testbed.coexec_cli.planner_times import decision_rows, optimum_rows
 from testbed.coexec_cli.round_robin import SETTINGS, _cell, _fifo
 from testbed.coexec_cli.scenarios import against_optimum, gains, named
 from testbed.coexec_cli.weave_checks import generated_checks, trace_checks
+from testbed.experiments.experiment import Experiment, check, finish
 
 from .makers import job
 

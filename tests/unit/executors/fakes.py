@@ -20,7 +20,6 @@ class FakePort:
         self.late_us = late_us
         self.inbox = []
         self.sent = []
-        self.on_arrival = {}
 
     def at(self, at_us, message, effect=None):
         """``message`` arrives at ``at_us``; ``effect`` runs just before it is received."""

@@ -36,7 +36,7 @@ def envelope(*promises, known_slot=3):
 
 
 def committed(made, slots):
-    return [made.most_sms(slot, slot + 1) for slot in slots]
+    return [made.most_ahead(slot)[:2][-1] for slot in slots]
 
 
 # --- a promise by slot --------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from testbed.gpu.lease_word import LEASE_BYTES
 
 TEXT = SPECIFICATION.read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (\d+) \| `(\w+)` \| (.+?) \| (.+?) \| (.+) \|$", re.MULTILINE)
-FIELD = re.compile(r"^`(\w+)`: (.+)$")
 ROWS = {
     int(tag): (name, way, meaning, fields) for tag, name, way, meaning, fields in ROW.findall(TEXT)
 }

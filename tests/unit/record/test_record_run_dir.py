@@ -220,7 +220,6 @@ def test_compare_reads_directories_and_computes_missing_summaries(tmp_path: Path
     (two / "summary.json").write_text(dump_summary(summarise_run(one)))
     comparison = compare([one, two])
     assert all(row.ratios[1] in (1.0, None) for row in comparison.rows)
-    assert json.dumps(comparison.as_dict())
     (two / "summary.json").write_text('{"schema_version": 0}')
     with pytest.raises(RanloomError, match="schema_version 0; this version reads 1"):
         compare([one, two])

@@ -22,7 +22,9 @@ from testbed.ran.mac import GnbMac
 from testbed.ran.numerology import Direction
 from testbed.ran.plan import BlockResult, CellPlan, Outcome, SduDelivered
 from testbed.ran.qos import mac_budget_us
+from testbed.shaping.compiled import new_record
 from testbed.shaping.contract import Promise, SiteGpu
+from testbed.shaping.packing import PACKING_RECORD, Packing
 from testbed.shaping.policy import SpareCompute
 from testbed.topology.profiles import gpu_profile
 
@@ -36,6 +38,11 @@ TRAINING_PERMILLE = 300
 def site(cells: tuple[CellConfig, ...], gpu: GpuProfile = GB10) -> SiteGpu:
     """The GPU behind these cells, with the budgets of this loop."""
     return SiteGpu(gpu, cells, UL_BUDGET_US, LEAD_US, TRAINING_PERMILLE)
+
+
+def new_packing() -> Packing:
+    """Room for placing tasks without a controller."""
+    return new_record(PACKING_RECORD)
 
 
 def by_slot(promise: Promise) -> dict[int, int]:

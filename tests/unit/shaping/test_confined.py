@@ -11,8 +11,10 @@ import pytest
 from testbed.gpu.cost import UPLINK, phy_demand
 from testbed.gpu.partitions import confined_gpu
 from testbed.gpu.timeline import RanTimeline, TaskKey, TaskRequest
-from testbed.shaping.packing import gpu_numbers, latest_end_us, new_packing
+from testbed.shaping.packing import gpu_numbers, latest_end_us
 from testbed.topology.profiles import gpu_profile
+
+from .loop import new_packing
 
 GB10 = gpu_profile("gb10")
 

@@ -15,11 +15,12 @@ from testbed.shaping.packing import (
     NEVER_US,
     gpu_numbers,
     latest_end_us,
-    new_packing,
     place,
     round_up,
 )
 from testbed.topology.profiles import gpu_profile
+
+from .loop import new_packing
 
 GB10, GH200 = gpu_profile("gb10"), gpu_profile("gh200")
 READY_US = 300

@@ -61,7 +61,7 @@ def same(left: BenchRun, right: BenchRun) -> bool:
 
 
 def test_no_byte_is_lost(run: BenchRun):
-    """Arrived = delivered + buffered + in flight, at any time (design.md section 10)."""
+    """Arrived = delivered + buffered + in flight, at any time."""
     for at in run.counters:
         held = at.delivered_bytes + at.buffered_bytes + at.in_flight_bytes
         assert at.arrived_bytes.tolist() == held.tolist()

@@ -1,4 +1,4 @@
-"""What every ``reproduce`` experiment of the planner shares: rows, checks, files, the terminal."""
+"""What every ``reproduce`` experiment shares: rows, checks, files, the terminal."""
 
 from __future__ import annotations
 

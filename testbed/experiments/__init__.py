@@ -1,0 +1,1 @@
+"""What all experiments share: their command line, rows, checks, files and tables."""
