@@ -22,7 +22,37 @@ def test_the_gate_costs_less_than_a_block() -> None:
     ],
 )
 def test_the_shortest_slot_follows_from_the_lateness(late_us: int, slot_ms: float) -> None:
-    found = Findings(True, 2, 0.0, True, 0, (10, 50, late_us), 0.0, (100, 200), 150, 0.0, 1000)
+    found = findings(late_us, 1000)
     assert found.facts.slot_wall_ms == pytest.approx(slot_ms)
     assert found.facts.message_overhead_wall_us == 100
     assert found.facts.quantum_overhead_wall_us == 150
+
+
+@pytest.mark.parametrize(
+    ("late_us", "slowdown_permille", "slot_ms"),
+    [
+        (100, 1000, 3.0),
+        (100, 12_000, 36.0),  # 3 ms of work take 36 ms at a twelfth of the speed
+        (5000, 12_000, 50.0),  # the wake-ups alone need more
+    ],
+)
+def test_a_steady_slot_holds_its_work_while_the_core_is_slow(
+    late_us: int, slowdown_permille: int, slot_ms: float
+) -> None:
+    assert findings(late_us, slowdown_permille).steady_slot_ms == pytest.approx(slot_ms)
+
+
+def findings(late_us: int, slowdown_permille: int) -> Findings:
+    return Findings(
+        linux=True,
+        cpus=2,
+        load=0.0,
+        fifo=True,
+        memlock_bytes=0,
+        lateness_us=(10, 50, late_us),
+        late_share=0.0,
+        message_us=(100, 200),
+        quantum_overhead_us=150,
+        slow_share=0.0,
+        slowdown_permille=(slowdown_permille, 30_000),
+    )
