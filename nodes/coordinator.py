@@ -71,7 +71,6 @@ class _Job:
         self.synced: dict[str, SyncDone] = {}
         self.losses: dict[int, tuple[int, int]] = {}
         self.digests: dict[int, dict[str, str]] = {}
-        self.applied_pending = 0
 
     @property
     def step(self) -> int:

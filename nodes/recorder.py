@@ -10,14 +10,13 @@ from protocols.messages import Decision, TableBatch
 
 
 class Recorder:
-    """State machine of the recorder; its state is a count."""
+    """The recorder has no state."""
 
     def __init__(self, context: NodeContext) -> None:
-        self._batches = 0
+        pass
 
     def step(self, now_us: int, event: Event) -> list[Effect]:
         """Store what arrives."""
         if isinstance(event, Received) and isinstance(event.message, TableBatch | Decision):
-            self._batches += 1
             return [Store(event.source, event.message)]
         return []
