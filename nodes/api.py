@@ -60,9 +60,10 @@ class PeerChanged:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """The run ends early: open nothing new, finish what is open."""
+    """The run ends early: open nothing new, finish what is open, or give it back ``at_once``."""
 
     reason: str
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,21 +101,27 @@ class Coordinator:
             case Started():
                 return [SetTimer("begin", 0), SetTimer(_END, self._view.end_us)]
             case TimerFired(key="begin"):
-                effects: list[Effect] = []
-                for job in self._jobs.values():
-                    effects += self._assign(now_us, job)
-                return effects + self._finish_if_closed()
+                return self._begin(now_us)
             case TimerFired(key="end"):
                 return self._end(now_us, "the measured interval is over")
             case TimerFired(key="give up"):
-                return self._give_up(now_us)
-            case DrainRequested(reason=reason):
-                return self._end(now_us, reason)
+                return self._give_up(now_us, "the drain's time is over")
+            case DrainRequested(reason=reason, at_once=at_once):
+                ending = self._end(now_us, reason)
+                return ending + self._give_up(now_us, reason) if at_once else ending
             case PeerChanged(status="lost") as lost:
                 return self._on_lost(now_us, lost)
             case Received(source=source, message=message):
                 return self._on_message(now_us, source, message)
         return []
+
+    def _begin(self, now_us: int) -> list[Effect]:
+        """Slot 0; the run may have been told to end before it."""
+        effects: list[Effect] = []
+        for job in self._jobs.values():
+            if not self._ending:
+                effects += self._assign(now_us, job)
+        return effects + self._finish_if_closed()
 
     def _on_message(self, now_us: int, source: str, message: object) -> list[Effect]:
         match message:
@@ -253,15 +259,15 @@ class Coordinator:
                 effects += self._close(job, reason)
         return effects + self._finish_if_closed()
 
-    def _give_up(self, now_us: int) -> list[Effect]:
-        """The drain's bound has passed: what is still open is not committed, its samples return."""
+    def _give_up(self, now_us: int, reason: str) -> list[Effect]:
+        """There is no more time: what is still open is not committed, its samples return."""
         effects: list[Effect] = []
         for job in self._jobs.values():
             if job.phase is _Phase.CLOSED:
                 continue
             if job.phase is not _Phase.IDLE:
-                effects += self._abandon(now_us, job, "the drain's time is over")
-            effects += self._close(job, "the drain's time is over")
+                effects += self._abandon(now_us, job, reason)
+            effects += self._close(job, reason)
         return effects
 
     def _abandon(self, now_us: int, job: _Job, reason: str) -> list[Effect]:

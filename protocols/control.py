@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from protocols.fields import U16, U32, Int, Ints, Name, Note, Text, TimeUs
+from protocols.fields import U16, U32, Boolean, Int, Ints, Name, Note, Text, TimeUs
 from protocols.messages import Message
 
 
@@ -74,10 +74,11 @@ class PeerStatus(Message):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drain(Message):
-    """No new work: finish what is open, flush, and answer Drained."""
+    """No new work: finish what is open, or give it back at once, flush, and answer Drained."""
 
     TAG: ClassVar[int] = 7
     reason: Note
+    at_once: Boolean
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,7 +78,8 @@ def finish_live(result: LiveResult, run_dir: Path, *, report: bool) -> int:
         return 130
     print(f"\nerror: the run failed: {result.reason}", file=sys.stderr)
     if result.log:
-        print(f"  last lines of {result.log}:", file=sys.stderr)
+        what = "last lines of" if result.tail else "nothing in"
+        print(f"  {what} {result.log}{':' if result.tail else ''}", file=sys.stderr)
         for line in result.tail:
             print(f"    {line}", file=sys.stderr)
     print(f"  next: python run.py report {run_dir}", file=sys.stderr)

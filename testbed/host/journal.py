@@ -195,8 +195,8 @@ class Journal:
                 self._append([step, now_us, "R", [bytes(frame) for frame in raw]])
             case PeerChanged(node=node, status=status, reason=reason):
                 self._append([step, now_us, "P", node, status, reason])
-            case DrainRequested(reason=reason):
-                self._append([step, now_us, "D", reason])
+            case DrainRequested(reason=reason, at_once=at_once):
+                self._append([step, now_us, "D", reason, at_once])
             case Injected(fault=fault, at_us=at_us, numbers=numbers):
                 self._append([step, now_us, "I", fault, at_us, list(numbers)])
             case Started():
@@ -302,7 +302,7 @@ def _event(entry: list[Any]) -> tuple[Event, list[Frame]]:
         case "P":
             return PeerChanged(*rest), []
         case "D":
-            return DrainRequested(rest[0]), []
+            return DrainRequested(*rest), []
         case "I":
             return Injected(rest[0], rest[1], tuple(rest[2])), []
         case "S":

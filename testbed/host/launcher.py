@@ -48,6 +48,8 @@ from testbed.topology.views import RECORDER
 START_LEAD_NS = 500_000_000
 _POLL_S = 0.1
 _FAILED_STOP_S = 1.5
+_HURRIED_STOP_S = 0.3
+"""After a second Ctrl-C, for the nodes and then for the recorder."""
 _TAIL_LINES = 8
 
 OnProgress = Callable[[int, str], None]
@@ -110,7 +112,7 @@ class Launcher:
             self.result.status, self.result.reason = "failed", str(error)
         finally:
             await self._stop_all()
-            self._describe_failure()
+            self._describe_end()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
             self._control.close()
@@ -157,21 +159,27 @@ class Launcher:
         """First Ctrl-C: open work is ended and flushed, within the drain's bound."""
         if not self._epoch_ns or self._interrupts > 1:
             return
-        for member in self._members.values():
-            self._send(member.plan.node, Drain("the run was interrupted"))
+        self._drain("the run was interrupted", at_once=False)
         try:
             limit_s = self._host.drain_wall_ms / 1000
             await self._until(self._all_finished, limit_s, self._not_finished, interruptible=False)
+        except Interrupted:
+            return  # again: there is no more time
         except RanloomError as error:
             self.result.reason += f"; {error}"
+
+    def _drain(self, reason: str, *, at_once: bool) -> None:
+        for member in self._members.values():
+            self._send(member.plan.node, Drain(reason, at_once))
 
     async def _stop_all(self) -> None:
         """Nodes first, so that their last rows reach the recorder; then it; then the store."""
         limit_s = self._host.stop_wall_ms / 1000
         if self.result.status == "failed":
+            self._drain("the run failed", at_once=True)
             limit_s = min(limit_s, _FAILED_STOP_S)
         if self._interrupts > 1:
-            limit_s = 0.0
+            limit_s = min(limit_s, _HURRIED_STOP_S)
         others = [m for m in self._members.values() if m.plan.node != RECORDER]
         last = [m for m in self._members.values() if m.plan.node == RECORDER]
         for group in (others, last):
@@ -182,7 +190,7 @@ class Launcher:
             deadline = time.monotonic() + limit_s
             for member in group:
                 left_s = max(0.0, deadline - time.monotonic())
-                if self._interrupts > 1 or not await member.child.wait(left_s):
+                if not await member.child.wait(left_s):
                     member.child.kill()
                     await member.child.wait(2.0)
                 member.child.kill()  # what is left of its group: an executor without its host
@@ -313,12 +321,21 @@ class Launcher:
         self._changed.set()
 
     def _on_signal(self, number: int) -> None:
+        """First: drain. Second: give back what is open, and stop in a hurry. Third: kill."""
         self._interrupts += 1
-        if self._interrupts > 1:
-            for member in self._members.values():
-                member.stopping = True
-                member.child.kill()
+        if self._interrupts == 1:
+            print("ending: what is open is finished first; again to stop at once", file=sys.stderr)
+        elif self._interrupts == 2:
+            self._drain("the run was interrupted twice", at_once=True)
+            asyncio.get_running_loop().call_later(3 * _HURRIED_STOP_S, self._kill_all)
+        elif self._interrupts > 2:
+            self._kill_all()
         self._changed.set()
+
+    def _kill_all(self) -> None:
+        for member in self._members.values():
+            member.stopping = True
+            member.child.kill()
 
     def _fail(self, error: RanloomError, node: str = "") -> None:
         if self._failure is None:
@@ -326,7 +343,9 @@ class Launcher:
             self._failed_node = node
         self._changed.set()
 
-    def _describe_failure(self) -> None:
+    def _describe_end(self) -> None:
+        if self.result.status == "interrupted" and self._interrupts > 1:
+            self.result.reason += ", twice"
         if self.result.status != "failed":
             return
         if self._epoch_ns:

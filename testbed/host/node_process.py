@@ -242,8 +242,8 @@ class NodeProcess:
                 self._feed(PeerChanged(node, status, reason))
             case Inject(fault=fault, at_us=at_us, numbers=numbers):
                 self._feed(Injected(fault, at_us, numbers))
-            case Drain(reason=reason):
-                self._feed(DrainRequested(reason))
+            case Drain(reason=reason, at_once=at_once):
+                self._feed(DrainRequested(reason, at_once))
             case Refused(code=code, reason=reason):
                 self._fail(NodeFailed(f"the launcher refused it ({code}): {reason}"))
             case Stop(reason=reason) if not self._stopped.done():

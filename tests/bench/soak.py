@@ -2,7 +2,8 @@
 
 Each round starts a run, ends it in one of the ways below after a random while, and checks that
 within two seconds no process, socket or shared memory is left, that decoys with similar names
-live, and that the run directory still gives a report.
+live, that the run directory still gives a report, and that no sample is lost where the coordinator
+lived to say what became of each.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ WAYS = (
     "interrupt once",
     "interrupt twice",
 )
+ABRUPT = ("kill launcher", "interrupt twice")
 
 
 def _end(run: LiveRun, way: str) -> int:
@@ -68,6 +70,10 @@ def _round(number: int, way: str, wait_s: float, folder: Path) -> dict[str, obje
         )
         if report.returncode != 0:
             problems.append(f"report: {report.stderr.strip()[-300:]}")
+        elif way not in ABRUPT:
+            summary = json.loads((run.run_dir / "summary.json").read_text())
+            lost = summary["training"]["jobs"]["pretrain"]["samples"]["lost"]
+            problems += [f"{lost} samples lost"] if lost else []
     problems += [f"left in /dev/shm: {name}" for name in shared_memory() - before]
     return {"round": number, "way": way, "after_s": round(wait_s, 2), "problems": problems}
 

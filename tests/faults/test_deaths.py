@@ -40,6 +40,7 @@ def test_a_dead_executor_is_named_with_its_node(tmp_path: Path) -> None:
         assert run.finish(30) == 1
         assert run.leftovers() == []
         assert "north.g1.phy (gnb_phy): NodeFailed: its phy executor (pid" in run.text()
+    assert samples_lost(tmp_path / "run") == 0
 
 
 def test_a_dead_launcher_takes_everything_with_it(tmp_path: Path) -> None:
@@ -62,10 +63,21 @@ def test_control_c_leaves_a_valid_run(tmp_path: Path, times: int) -> None:
     topology = small_topology(tmp_path / "t.toml", measured_us=2_000_000)
     with live_run(topology, tmp_path / "run") as run:
         run.wait_running()
-        for _ in range(times):
+        run.process.send_signal(signal.SIGINT)
+        if times == 2:
+            run.wait_until(lambda: "again to stop at once" in run.text(), "the first's answer", 30)
             run.process.send_signal(signal.SIGINT)
         assert run.finish(60) == 130
         assert run.leftovers() == []
     outcome = json.loads((tmp_path / "run" / "manifest.json").read_text())["outcome"]
     assert outcome["status"] == "interrupted"
-    assert (tmp_path / "run" / "summary.json").is_file()
+    assert outcome["reason"].removesuffix(", twice") == "interrupted by the user"
+    if times == 1:  # a second one gives the coordinator some tenths of a second, and no more
+        assert samples_lost(tmp_path / "run") == 0
+
+
+def samples_lost(run_dir: Path) -> int:
+    """Samples of which the tables do not say what became of them."""
+    summary = json.loads((run_dir / "summary.json").read_text())
+    lost: int = summary["training"]["jobs"]["pretrain"]["samples"]["lost"]
+    return lost

@@ -46,7 +46,7 @@ INPUTS = [
     (13, Reported(ApplyStep(1, 2)), ApplyStep(1, 2)),
     (20, PeerChanged("south.agent", "missing", "no heartbeat"), None),
     (25, Injected("late_quantum", 900, (2000, 48)), None),
-    (30, DrainRequested("the end"), None),
+    (30, DrainRequested("the end", at_once=True), None),
 ]
 
 

@@ -301,6 +301,27 @@ def test_what_the_drain_does_not_finish_is_returned(run):
     assert not run.samples()[SampleEvent.COMMITTED]
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_what_is_open_returns_at_once_where_there_is_no_time(run, asked_before):
+    assigned = run.assigned()
+    run.compute(NORTH, assigned[NORTH])
+    if asked_before:
+        run.bench.feed(500, DrainRequested("the user"))
+    effects = run.bench.feed(600, DrainRequested("the run failed", at_once=True))
+    assert receivers(effects, StepAbandon) == list(MEMBERS)
+    assert finished(effects) == ["all jobs are closed"]
+    seen = run.samples()
+    assert seen[SampleEvent.ISSUED] == seen[SampleEvent.RETURNED]
+    assert run.bench.feed(700, DrainRequested("again", at_once=True)) == []
+
+
+def test_a_run_that_is_ended_before_slot_0_issues_nothing():
+    bench = Bench(parse(TWO), "coordinator")
+    bench.feed(-1000, Started())
+    assert finished(bench.feed(-500, DrainRequested("the user"))) == ["all jobs are closed"]
+    assert bench.feed(0, TimerFired("begin", 0)) == []
+
+
 def test_end_is_idempotent(run):
     run.bench.feed(500, DrainRequested("once"))
     assert run.bench.feed(600, DrainRequested("twice")) == []

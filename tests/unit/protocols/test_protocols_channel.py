@@ -175,7 +175,7 @@ def test_channel_takes_messages_again_once_it_was_drained(wire):
 
 def test_encoded_message_survives_the_way(wire):
     inbox = wire.inbox()
-    wire.outbox("agent", b"mac").send(encode(Drain("the end"), 3, 4))
+    wire.outbox("agent", b"mac").send(encode(Drain("the end", False), 3, 4))
     (delivery,) = receive(inbox, 1)
     message, envelope = decode(delivery.frames)
     assert (message.reason, envelope.sequence, envelope.sent_us) == ("the end", 3, 4)

@@ -309,5 +309,5 @@ def test_strategies_cover_every_kind_of_field():
 
 def test_refusal_does_not_poison_the_decoder():
     refused([b"\xc1"])
-    message, _ = decode(encode(Drain("done")))
+    message, _ = decode(encode(Drain("done", False)))
     assert message.reason == "done"
