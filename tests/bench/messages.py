@@ -35,18 +35,19 @@ class Ours:
         self._inbox, self._outbox = inbox, outbox
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(inbox.fd, self._readable)
-        self._waiting: asyncio.Future[object] | None = None
+        self._waiting: asyncio.Future[None] | None = None
         self._got: list[object] = []
 
     def _readable(self) -> None:
         self._got += [decode(delivery.frames)[0] for delivery in self._inbox.drain(256)]
         if self._got and self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(self._got.pop(0))
+            self._waiting.set_result(None)
 
     async def receive(self) -> object:
-        self._waiting = self._loop.create_future()
-        self._readable()
-        return await self._waiting
+        if not self._got:
+            self._waiting = self._loop.create_future()
+            await self._waiting
+        return self._got.pop(0)
 
     def send(self, message: LeaseGrant) -> None:
         self._outbox.send(encode(message))
