@@ -22,6 +22,11 @@ from testbed.topology.schema import Topology
 from testbed.topology.sizes import DEFAULT_SLOT_WALL_MS
 
 _MOST_BYTES = 1 << 20
+_OTHER_FILES = {
+    "laws": "laws of job traces, for `reproduce weave-replay --laws`",
+    "sms": 'a GPU profile, for `gpu = "FILE"` in a topology',
+}
+"""What else of ours is TOML, by a key that only it has at the top level."""
 _AT = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
@@ -51,6 +56,7 @@ def load_topology(
     path = Path(path)
     text = _read(path)
     document = _decode(path, text)
+    _refuse_other_files(path, document)
     lines = line_numbers(text)
     set_places, refused = options.apply_sets(document, sets)
     policy_places, more = options.apply_policies(document, policies)
@@ -124,6 +130,15 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise TopologyError([f"{path}:{line}: not UTF-8 text (byte {error.start})"]) from None
+
+
+def _refuse_other_files(path: Path, document: dict[str, Any]) -> None:
+    """Our other TOML files get one line that says what they are for."""
+    if "sites" in document:
+        return
+    for key, what in _OTHER_FILES.items():
+        if key in document:
+            raise TopologyError([f"{path}: {what}; a topology has [sites]"])
 
 
 def _decode(path: Path, text: str) -> dict[str, Any]:

@@ -67,6 +67,19 @@ def test_text_that_is_no_topology(tmp_path: Path, raw: bytes, expected: str) -> 
     assert line.startswith(expected)
 
 
+def test_our_other_toml_files_are_known_for_what_they_are() -> None:
+    root = Path(__file__).parents[3]
+    laws = root / "topologies" / "weave_replay.toml"
+    profile = root / "testbed" / "topology" / "profiles" / "gpus" / "gb10.toml"
+    assert refusal(laws) == [
+        "weave_replay.toml: laws of job traces, for `reproduce weave-replay --laws`; "
+        "a topology has [sites]"
+    ]
+    assert refusal(profile) == [
+        'gb10.toml: a GPU profile, for `gpu = "FILE"` in a topology; a topology has [sites]'
+    ]
+
+
 def test_windows_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path: Path) -> None:
     path = tmp_path / "base.toml"
     path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
