@@ -81,17 +81,19 @@ def init(file: Path) -> None:
 def check(topologies: tuple[Path, ...]) -> None:
     """Validate; print what would run, where, and what it needs."""
     from testbed.errors import TopologyError
+    from testbed.host.machine import machine_facts
     from testbed.topology.describe import describe_check
     from testbed.topology.load import load_topology
 
     mistakes: list[str] = []
+    facts = machine_facts()
     for path in topologies:
         try:
-            topology = load_topology(path, slot_wall_ms_min=_slot_wall_ms())
+            topology = load_topology(path, slot_wall_ms_min=facts.slot_wall_ms)
         except TopologyError as error:
             mistakes += error.mistakes
         else:
-            click.echo("\n".join(describe_check(topology)))
+            click.echo("\n".join(describe_check(topology, facts.steady_slot_wall_ms)))
     if mistakes:
         raise TopologyError(mistakes)
 
@@ -261,24 +263,16 @@ def _load(
     seed: int | None,
 ) -> tuple[Topology, float]:
     """The topology with its options, and wall seconds per emulated second."""
-    from testbed.host.machine import with_machine_facts
+    from testbed.host.machine import machine_facts, with_machine_facts
     from testbed.topology.load import load_topology
     from testbed.topology.sizes import time_scale
 
-    limit_ms = _slot_wall_ms()
-    loaded = load_topology(
-        path, sets, policies, seed, duration, slot_wall_ms_min=limit_ms if live else None
-    )
+    facts = machine_facts()
+    limit_ms = facts.slot_wall_ms if live else None
+    loaded = load_topology(path, sets, policies, seed, duration, slot_wall_ms_min=limit_ms)
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
-    return with_machine_facts(loaded), time_scale(loaded, limit_ms)
-
-
-def _slot_wall_ms() -> float:
-    """The shortest slot that this machine keeps: what doctor found, or the default."""
-    from testbed.host.machine import machine_facts
-
-    return machine_facts().slot_wall_ms
+    return with_machine_facts(loaded), time_scale(loaded, facts.steady_slot_wall_ms)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,10 @@ class MachineFacts:
     """Figures of one machine, in wall time; the defaults are those of an unknown one."""
 
     slot_wall_ms: float = DEFAULT_SLOT_WALL_MS
+    """The shortest slot that it keeps while its cores run at their best speed."""
+    steady_slot_wall_ms: float = DEFAULT_SLOT_WALL_MS
+    """The shortest slot that holds a slot's work while the cores are as slow as p99.5 of the time:
+    for ``scale = "auto"``. A small task's own hold is shorter, and may still be overrun."""
     message_overhead_wall_us: int = 400
     quantum_overhead_wall_us: int = 200
 

@@ -56,7 +56,7 @@ def _row(point: Point, arm: Arm, directory: Path) -> Row:
 
     policies = (f"site.mac={arm.policy}", f"site.phy={arm.sizing}")
     topology = with_machine_facts(grid_topology(point, policies))
-    scale = max(time_scale(topology, machine_facts().slot_wall_ms), _scale_of(topology))
+    scale = max(time_scale(topology, machine_facts().steady_slot_wall_ms), _scale_of(topology))
     name = f"{arm.name}-{point.cells}-{point.load:g}-{point.seed}"
     progress(f"{point}, arm {arm.name}: simulated, then live at scale {scale:g}")
     run_simulated(topology, scale, directory / f"{name}-sim", journals=False)

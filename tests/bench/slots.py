@@ -33,6 +33,8 @@ def main() -> None:
                     "status": status,
                     "slots_on_time": fidelity["slots_on_time"],
                     "lateness_us": fidelity["lateness_us"],
+                    "host_slow_share": fidelity["host_slow_share"],
+                    "slots_on_time_at_speed": fidelity["slots_on_time_at_speed"],
                     "verdict": fidelity["verdict"],
                 }
             ),

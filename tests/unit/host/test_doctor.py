@@ -39,7 +39,7 @@ def test_the_shortest_slot_follows_from_the_lateness(late_us: int, slot_ms: floa
 def test_a_steady_slot_holds_its_work_while_the_core_is_slow(
     late_us: int, slowdown_permille: int, slot_ms: float
 ) -> None:
-    assert findings(late_us, slowdown_permille).steady_slot_ms == pytest.approx(slot_ms)
+    assert findings(late_us, slowdown_permille).facts.steady_slot_wall_ms == pytest.approx(slot_ms)
 
 
 def findings(late_us: int, slowdown_permille: int) -> Findings:
