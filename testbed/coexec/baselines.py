@@ -15,7 +15,7 @@ from testbed.coexec.algorithm1 import isolated_group
 from testbed.coexec.decisions import Cause, Decision, Outcome, Strategy
 from testbed.coexec.groups import Group, Plan, load_of, with_member
 from testbed.coexec.jobs import JobProfile, Standing
-from testbed.coexec.policies import Algorithm1, departed, round_robin_rates
+from testbed.coexec.policies import Algorithm1, PlannerDefaults
 from testbed.coexec.pools import Pools
 from testbed.coexec.replay import TraceJob
 from testbed.coexec.rules import PlannerRules
@@ -72,7 +72,7 @@ def cold(job: JobProfile) -> JobProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class ColdSlicing:
+class ColdSlicing(PlannerDefaults):
     """Algorithm 1 where every switch is a cold start; only SLO-feasible groups are formed."""
 
     rules: PlannerRules = field(default_factory=PlannerRules)
@@ -82,19 +82,8 @@ class ColdSlicing:
             self, "rules", replace(self.rules, phases=replace(self.rules.phases, swap=True))
         )
 
-    def rates(self, group: Group) -> tuple[float, ...]:
-        return round_robin_rates(group)
-
     def arrive(self, plan: Plan, job: JobProfile, standings: Mapping[str, Standing]) -> Outcome:
         return Algorithm1(self.rules).arrive(plan, cold(job), standings)
-
-    def depart(self, plan: Plan, job: str, standings: Mapping[str, Standing]) -> Outcome:
-        return Outcome(departed(plan, job, self.rules))
-
-    def review(
-        self, plan: Plan, profiles: Mapping[str, JobProfile], standings: Mapping[str, Standing]
-    ) -> Outcome:
-        return Outcome(plan)
 
 
 def _has_room(group: Group, job: JobProfile, rules: PlannerRules) -> tuple[int, ...] | None:
@@ -140,7 +129,7 @@ def _joined(
 
 
 @dataclass(frozen=True, slots=True)
-class RandomGroups:
+class RandomGroups(PlannerDefaults):
     """A random group with room, SLOs not looked at; a new one only when none has room.
 
     ``new_share``: probability of opening a new group all the same.
@@ -149,9 +138,6 @@ class RandomGroups:
     seed: int
     new_share: float = 0.0
     rules: PlannerRules = field(default_factory=PlannerRules)
-
-    def rates(self, group: Group) -> tuple[float, ...]:
-        return round_robin_rates(group)
 
     def arrive(self, plan: Plan, job: JobProfile, standings: Mapping[str, Standing]) -> Outcome:
         rng = generator(self.seed, f"coexec.random/{job.job}")
@@ -164,23 +150,12 @@ class RandomGroups:
         target = None if fresh or not open_to else open_to[int(rng.integers(len(open_to)))]
         return _joined(plan, job, target, self.rules)
 
-    def depart(self, plan: Plan, job: str, standings: Mapping[str, Standing]) -> Outcome:
-        return Outcome(departed(plan, job, self.rules))
-
-    def review(
-        self, plan: Plan, profiles: Mapping[str, JobProfile], standings: Mapping[str, Standing]
-    ) -> Outcome:
-        return Outcome(plan)
-
 
 @dataclass(frozen=True, slots=True)
-class MostIdle:
+class MostIdle(PlannerDefaults):
     """Greedy: the group with the lowest T_load / T_cycle that has room; SLOs not looked at."""
 
     rules: PlannerRules = field(default_factory=PlannerRules)
-
-    def rates(self, group: Group) -> tuple[float, ...]:
-        return round_robin_rates(group)
 
     def arrive(self, plan: Plan, job: JobProfile, standings: Mapping[str, Standing]) -> Outcome:
         open_to = [
@@ -191,17 +166,9 @@ class MostIdle:
         best = min(open_to, key=lambda entry: entry[:2], default=None)
         return _joined(plan, job, None if best is None else best[2:], self.rules)
 
-    def depart(self, plan: Plan, job: str, standings: Mapping[str, Standing]) -> Outcome:
-        return Outcome(departed(plan, job, self.rules))
-
-    def review(
-        self, plan: Plan, profiles: Mapping[str, JobProfile], standings: Mapping[str, Standing]
-    ) -> Outcome:
-        return Outcome(plan)
-
 
 @dataclass(frozen=True, slots=True)
-class GavelLike:
+class GavelLike(PlannerDefaults):
     """Job-level time fractions (after Gavel, OSDI '20): whole jobs take turns on a unit of nodes.
 
     A unit is N_R + N_T nodes; a job needs the fraction 1 / SLO of it, first fit; what is left is
@@ -227,11 +194,3 @@ class GavelLike:
                 target = (group, nodes)
                 break
         return _joined(plan, job, target, self.rules)
-
-    def depart(self, plan: Plan, job: str, standings: Mapping[str, Standing]) -> Outcome:
-        return Outcome(departed(plan, job, self.rules))
-
-    def review(
-        self, plan: Plan, profiles: Mapping[str, JobProfile], standings: Mapping[str, Standing]
-    ) -> Outcome:
-        return Outcome(plan)

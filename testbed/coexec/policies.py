@@ -67,11 +67,12 @@ def departed(plan: Plan, job: str, rules: PlannerRules) -> Plan:
     return plan.replaced(group, without_member(group, job, rules))
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithm1:
-    """RollMux as printed: one decision per arrival, nothing is ever moved."""
+class PlannerDefaults:
+    """What a planner does where it does not say otherwise: strict round robin, a place by
+    Algorithm 1 at the arrival, and nothing moved afterwards."""
 
-    rules: PlannerRules = field(default_factory=PlannerRules)
+    __slots__ = ()
+    rules: PlannerRules
 
     def rates(self, group: Group) -> tuple[float, ...]:
         return round_robin_rates(group)
@@ -89,31 +90,27 @@ class Algorithm1:
 
 
 @dataclass(frozen=True, slots=True)
-class Consolidating:
+class Algorithm1(PlannerDefaults):
+    """RollMux as printed: one decision per arrival, nothing is ever moved."""
+
+    rules: PlannerRules = field(default_factory=PlannerRules)
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidating(PlannerDefaults):
     """Algorithm 1 without the prune, and consolidation after each departure."""
 
     rules: PlannerRules = field(default_factory=lambda: PlannerRules(prune=False))
     moves: MoveRules = field(default_factory=MoveRules)
-
-    def rates(self, group: Group) -> tuple[float, ...]:
-        return round_robin_rates(group)
-
-    def arrive(self, plan: Plan, job: JobProfile, standings: Mapping[str, Standing]) -> Outcome:
-        return admitted(plan, job, self.rules)
 
     def depart(self, plan: Plan, job: str, standings: Mapping[str, Standing]) -> Outcome:
         before = departed(plan, job, self.rules)
         after, decisions = consolidate(before, self.rules, self.moves, standings)
         return Outcome(after, tuple(decisions), moved_jobs(before, after))
 
-    def review(
-        self, plan: Plan, profiles: Mapping[str, JobProfile], standings: Mapping[str, Standing]
-    ) -> Outcome:
-        return Outcome(plan)
-
 
 @dataclass(frozen=True, slots=True)
-class Dedicated:
+class Dedicated(PlannerDefaults):
     """Solo-D: every job on nodes of its own."""
 
     rules: PlannerRules = field(default_factory=lambda: PlannerRules(max_group=1))
@@ -122,23 +119,9 @@ class Dedicated:
         if self.rules.max_group != 1:
             object.__setattr__(self, "rules", replace(self.rules, max_group=1))
 
-    def rates(self, group: Group) -> tuple[float, ...]:
-        return round_robin_rates(group)
-
-    def arrive(self, plan: Plan, job: JobProfile, standings: Mapping[str, Standing]) -> Outcome:
-        return admitted(plan, job, self.rules)
-
-    def depart(self, plan: Plan, job: str, standings: Mapping[str, Standing]) -> Outcome:
-        return Outcome(departed(plan, job, self.rules))
-
-    def review(
-        self, plan: Plan, profiles: Mapping[str, JobProfile], standings: Mapping[str, Standing]
-    ) -> Outcome:
-        return Outcome(plan)
-
 
 @dataclass(frozen=True, slots=True)
-class Ranloom:
+class Ranloom(PlannerDefaults):
     """The default: no prune, lost progress priced, re-packing and consolidation, moves guarded."""
 
     rules: PlannerRules = field(
@@ -146,9 +129,6 @@ class Ranloom:
     )
     moves: MoveRules = field(default_factory=MoveRules)
     repacking: RepackRules | None = field(default_factory=RepackRules)
-
-    def rates(self, group: Group) -> tuple[float, ...]:
-        return round_robin_rates(group)
 
     def _improved(
         self,
