@@ -25,6 +25,7 @@ from testbed.record.tables import NODE
 
 SCHEMA_VERSION = 1
 
+_NO_OUTCOME = "its launcher did not live to write how it ended"
 _LATER = "this run has no co-execution group"
 
 
@@ -71,8 +72,7 @@ def _run(recording: Recording) -> Figures:
         "planned_us": scope.measured_us,
         "measured_us": recording.measured_us,
         "complete": recording.complete,
-        "outcome": manifest.get("outcome")
-        or {"status": "unknown", "reason": "the manifest does not say how the run ended"},
+        "outcome": manifest.get("outcome") or {"status": "unknown", "reason": _NO_OUTCOME},
         "sites": [site.name for site in scope.sites],
         "jobs": [job.name for job in scope.jobs],
         "arrivals": _arrivals(recording),
