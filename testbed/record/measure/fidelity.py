@@ -137,7 +137,7 @@ def _verdict(recording: Recording, figures: Figures) -> tuple[str, str]:
     if reasons:
         scale = recording.scope.time_scale
         hint = f". A larger time.scale than {scale:g} helps"
-        return _OUTSIDE, "; ".join(reasons) + _slow_host(figures) + hint
+        return _OUTSIDE, "; ".join(reasons) + _slow_host(figures) + _refused(figures) + hint
     return _WITHIN, f"{figures['slots_on_time']:.2%} of slots on time in the worst process"
 
 
@@ -152,3 +152,9 @@ def _slow_host(figures: Figures) -> str:
         f"(at worst 1/{worst:.0f}); in the other slots {on_time:.2%} were on time, wake-ups "
         f"{late_us} us late (p99)"
     )
+
+
+def _refused(figures: Figures) -> str:
+    """What the host did not permit."""
+    without = [node for node, obtained in figures["scheduling"].items() if "refused" in obtained]
+    return f". Real-time priority was refused to {len(without)} processes" if without else ""

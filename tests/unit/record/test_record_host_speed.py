@@ -63,6 +63,18 @@ def test_a_host_at_speed_is_not_blamed():
     assert "speed" not in figures["reason"]
 
 
+def test_a_run_without_real_time_priority_says_what_it_lost():
+    rows = [phy(slot, 1.2, late_us=300) for slot in range(2, 20)]
+    scheduling = {
+        "a": "normal (fifo refused: Operation not permitted)",
+        "b": "fifo 40",
+        "c": "idle",
+    }
+    manifest = {"outcome": {"status": "done", "reason": ""}, "scheduling": scheduling}
+    reason = fidelity(by_hand({"lateness": rows}, manifest))["reason"]
+    assert "Real-time priority was refused to 1 processes" in reason
+
+
 @pytest.mark.parametrize(("mode", "reason"), [("sim", "virtual time"), ("live", "no PHY task")])
 def test_without_a_measurement_there_is_no_figure(mode, reason):
     figures = fidelity(by_hand({"lateness": [timer(4, 0)]}, mode=mode))
