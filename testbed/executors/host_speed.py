@@ -1,7 +1,7 @@
 """How fast the core runs at this moment, by a fixed piece of work. Torch-free.
 
-A virtual machine's cores can fall to a fraction of their clock rate for tens of milliseconds, with
-no steal time accounted and no gap that a clock would show. Work then takes several times as long
+A virtual machine's cores can fall to a fraction of their speed for tens of milliseconds, with no
+steal time accounted and no gap that a clock would show. Work then takes several times as long
 in CPU time, whatever it is: this tells such slots from those that the testbed itself made late.
 """
 
