@@ -120,7 +120,14 @@ def violations(recording: Recording, timeline: SiteTimeline, tolerance_us: int) 
 def _row(
     timeline: SiteTimeline, broken: Sequence[_Emergency], speed: pl.DataFrame, overlap: Overlap
 ) -> dict[str, Any]:
-    task = _Task(**_foremost(timeline.tasks, overlap, _Task, "planned_start_us"))
+    # Where a task that should be over still runs, it is the one that was not reckoned with.
+    past_plan = (pl.col("planned_end_us") <= overlap.start_us) & (
+        pl.col("end_us") > overlap.start_us
+    )
+    tasks = timeline.tasks.filter(past_plan)
+    if tasks.is_empty():
+        tasks = timeline.tasks
+    task = _Task(**_foremost(tasks, overlap, _Task, "planned_start_us"))
     quantum = _Quantum(**_foremost(timeline.quanta, overlap, _Quantum, "start_us"))
     known_us = next((e.known_us(timeline.site) for e in broken if e.meets(overlap)), None)
     cause, text = _explain(timeline.lease, task, quantum, overlap, known_us)

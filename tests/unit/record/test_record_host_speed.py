@@ -6,10 +6,9 @@ import pytest
 
 from testbed.record.measure.fidelity import fidelity
 from testbed.record.measure.host_speed import samples, slowest_between
-from testbed.record.measure.spare import spare_section
 from testbed.record.schema import LatenessSource
 
-from .handmade import SITE, by_hand, quantum, task
+from .handmade import SITE, by_hand
 
 
 def phy(slot: int, slowdown: float, late_us: int = 0, overrun_us: int = 0) -> dict[str, int]:
@@ -81,18 +80,6 @@ def test_without_a_measurement_there_is_no_figure(mode, reason):
     assert figures["host_slow_share"] is None
     assert reason in figures["host_slow_share_reason"]
     assert figures["host_slowdown"]["max"] is None
-
-
-def test_a_violation_says_how_slow_the_host_was():
-    rows = {
-        "ran_tasks": [task(5000, 5600, air_slot=9, deadline_us=6000)],
-        "quanta": [quantum(4000, 5500) | {"modelled_end_us": 4500, "real_us": 1500}],
-        "lateness": [phy(9, 7.0), phy(10, 1.0), phy(12, 30.0)],
-    }
-    (site,) = spare_section(by_hand(rows), 10, {})["sites"].values()
-    (row,) = site["violations"]["rows"]
-    assert row["host_slowdown"] == 7.0
-    assert row["explanation"].endswith("the host's cores ran at 1/7 of their best speed")
 
 
 def test_the_slowest_sample_of_an_interval():

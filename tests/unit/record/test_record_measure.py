@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.gpu.quanta import QuantumKind
 from testbed.record.measure.fidelity import fidelity
 from testbed.record.measure.numbers import jain, percentile, put
 from testbed.record.measure.ran import ran
@@ -237,100 +236,6 @@ def test_spare_by_hand() -> None:
     assert "window" in figures["usable_fraction"]["20000_reason"]
     # speed(48) = 1 in 9 of 10 ms; speed(32) = 0.55 + 0.45 / 3 = 0.7 in one (GPU of fabricate.py)
     assert figures["efficiency"] == pytest.approx(7000 / (50_000 * 0.97), abs=1e-6)
-
-
-def lease(start_us: int, end_us: int, sms: int = 48) -> dict[str, int]:
-    return {"start_us": start_us, "end_us": end_us, "sms": sms}
-
-
-@pytest.mark.parametrize(
-    ("cause", "tasks", "quanta", "leases", "overlap_us"),
-    [
-        (
-            "injected_fault",
-            [task(3000, 4000)],
-            [quantum(3500, 5500, kind=QuantumKind.FAULT)],
-            [],
-            500,
-        ),
-        (
-            "quantum_overran",
-            [task(3000, 4000)],
-            [quantum(2000, 3200, modelled_end_us=3000, real_us=1190)],
-            [lease(2000, 3000)],
-            200,
-        ),
-        (
-            "outside_lease",
-            [task(3000, 4000)],
-            [quantum(2000, 3200)],
-            [lease(2000, 3000)],
-            200,
-        ),
-        (
-            "ran_past_its_plan",
-            [task(3000, 4200, planned_end_us=4000)],
-            [quantum(4000, 5000)],
-            [lease(4000, 6000)],
-            200,
-        ),
-        (
-            "ran_before_its_plan",
-            [task(2900, 4000, planned_start_us=3000)],
-            [quantum(2000, 3000)],
-            [lease(2000, 3000)],
-            100,
-        ),
-        (
-            "lease_over_plan",
-            [task(3000, 4000)],
-            [quantum(3000, 3300)],
-            [lease(3000, 4000)],
-            300,
-        ),
-    ],
-)
-def test_each_violation_is_explained(
-    cause: str, tasks: list, quanta: list, leases: list, overlap_us: int
-) -> None:
-    recording = by_hand({"ran_tasks": tasks, "quanta": quanta, "leases": leases})
-    figures = spare_section(recording, overlap_us - 1, {})["sites"]["one"]
-    (row,) = figures["violations"]["rows"]
-    assert (row["cause"], row["overlap_us"], row["overlap_sms"]) == (cause, overlap_us, 16)
-    assert (row["site"], row["cell"], row["direction"]) == ("one", 0, "ul")
-    assert row["explanation"]
-    assert figures["violations"]["duty"] == overlap_us / 10_000
-    jitter = spare_section(recording, overlap_us, {})["sites"]["one"]
-    assert (jitter["violations"]["count"], jitter["violation_jitter"]["count"]) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("slot", "at_us", "cause"),
-    [
-        (4, 3000, "ran_emergency"),  # known by 2500, the quantum began at 2000
-        (3, 3000, "outside_lease"),  # known by 2000: it should not have begun
-        (4, 4000, "outside_lease"),  # of another time
-    ],
-)
-def test_quantum_that_an_emergency_overtook_is_told_from_one_outside_its_lease(
-    slot: int, at_us: int, cause: str
-) -> None:
-    emergency = {"slot": slot, "at_us": at_us, "until_us": at_us + 1000}
-    rows = {
-        "ran_tasks": [task(3000, 4000)],
-        "quanta": [quantum(2000, 3400)],
-        "ran_emergencies": [emergency],
-    }
-    figures = spare_section(by_hand(rows), 50, {})["sites"]["one"]["violations"]
-    assert figures["by_cause"] == {cause: 1}
-
-
-def test_a_task_that_waited_for_a_quantum_shows_as_a_violation() -> None:
-    """The decode was planned for 3000, found no SM free, and began at 3400."""
-    held = task(3400, 4400, planned_start_us=3000, planned_end_us=4000)
-    recording = by_hand({"ran_tasks": [held], "quanta": [quantum(2000, 3400)]})
-    (row,) = spare_section(recording, 50, {})["sites"]["one"]["violations"]["rows"]
-    assert (row["at_us"], row["overlap_us"]) == (3000, 400)
 
 
 # --- training -----------------------------------------------------------------------------------
