@@ -43,6 +43,7 @@ from testbed.host.birth import Birth, build_node
 from testbed.host.faults import injections
 from testbed.host.journal import Journal, Stepper
 from testbed.host.recording import RowBuffer
+from testbed.record.schema import HOST_AT_SPEED_PERMILLE
 from testbed.record.spool import MemorySpool
 from testbed.sim_trainer import SyncBook, TrainerModel, VirtualTrainer
 from testbed.topology.node_config import NodePlan, plan_nodes
@@ -270,7 +271,9 @@ class _SimNode:
         if self._tasks.get(task.task) != task.end_us:
             return  # replaced by a later hand-over
         del self._tasks[task.task]
-        self._reported(PhyTaskDone(task.task, task.start_us, task.start_us, task.end_us, 1000))
+        start_us, end_us = task.start_us, task.end_us
+        done = PhyTaskDone(task.task, start_us, start_us, end_us, HOST_AT_SPEED_PERMILLE)
+        self._reported(done)
 
     def _reported(self, message: Message) -> None:
         self.feed(Reported(message), encode(message) if self._sim.keeps_bytes else ())

@@ -11,8 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable
 
-NOMINAL_PERMILLE = 1000
-"""The core as fast as it has ever been seen."""
+from testbed.record.schema import HOST_AT_SPEED_PERMILLE
 
 _WORK_BYTES = 4096
 _PASSES = 2
@@ -35,7 +34,7 @@ class SpeedProbe:
         """1000: as fast as ever; 4000: the same work takes four times as long now."""
         cost_ns = self._cost_ns()
         self._least_ns = min(self._least_ns, cost_ns)
-        return min(NOMINAL_PERMILLE * cost_ns // self._least_ns, _MOST_PERMILLE)
+        return min(HOST_AT_SPEED_PERMILLE * cost_ns // self._least_ns, _MOST_PERMILLE)
 
     def _cost_ns(self) -> int:
         hashlib.sha256(self._work)  # so that caches and predictors are warm, whatever ran before

@@ -17,10 +17,11 @@ from protocols.messages import UPLINK, Message
 from protocols.work import ExecutorStop, PhyTask, PhyTaskDone
 from testbed.executors.config import PhyConfig
 from testbed.executors.device import make_pace, open_device
-from testbed.executors.host_speed import NOMINAL_PERMILLE, SpeedProbe
+from testbed.executors.host_speed import SpeedProbe
 from testbed.executors.link import Port
 from testbed.executors.pace import Pace
 from testbed.executors.phy_work import largest_task, open_work, shortest_wall_us
+from testbed.record.schema import HOST_AT_SPEED_PERMILLE
 
 _WARM_PASSES = 5
 _DONE = object()
@@ -51,7 +52,7 @@ class PhyLoop:
         pace: Pace,
         prime: Callable[[], None] | None = None,
         prime_lead_us: int = 0,
-        slowdown_permille: Callable[[], int] = lambda: NOMINAL_PERMILLE,
+        slowdown_permille: Callable[[], int] = lambda: HOST_AT_SPEED_PERMILLE,
     ) -> None:
         """``work``: the stages of tasks' real work, done as they are asked for. ``prime``: called
         ``prime_lead_us`` before a start while nothing is to do, to bring the code into the caches:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from protocols.errors import ProtocolError
 from protocols.messages import UPLINK
 from protocols.work import PhyTask
 from testbed.executors.config import PhyConfig
@@ -31,6 +30,7 @@ from testbed.executors.phy_kernels import (
     precode,
     regular_code,
 )
+from testbed.executors.phy_work import check_size
 
 _BLOCKS_AT_ONCE = 32
 """Code blocks decoded together: their messages then stay in the second-level cache."""
@@ -91,7 +91,7 @@ class SlotWork:
         Downlink tasks are done as one, of all their PRBs and code blocks.
         """
         for task in tasks:
-            self._check(task)
+            check_size(self._config, task)
         for task in tasks:
             if task.direction == UPLINK:
                 yield from self._uplink(task)
@@ -102,15 +102,6 @@ class SlotWork:
     def prime(self) -> None:
         """One code block of downlink on one PRB: all of its code has run once then."""
         self.run(PhyTask(0, 1 - UPLINK, 0, 0, 1, 1, 1, 1))
-
-    def _check(self, task: PhyTask) -> None:
-        config = self._config
-        if task.n_prb > config.n_prb or task.layers > config.layers:
-            raise ProtocolError(
-                "task-too-large",
-                f"{task.n_prb} PRBs x {task.layers} layers; this PHY was configured for "
-                f"{config.n_prb} x {config.layers}",
-            )
 
     def _uplink(self, task: PhyTask) -> Iterator[None]:
         n_prb = self._real_prb(task)

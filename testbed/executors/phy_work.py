@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from protocols.errors import ProtocolError
 from protocols.work import PhyTask
 from testbed.executors.config import PhyConfig
 
@@ -41,6 +42,16 @@ def open_work(config: PhyConfig, device: torch.device) -> PhyWork:
     from testbed.executors.phy_slot import SlotWork
 
     return SlotWork(config, device)
+
+
+def check_size(config: PhyConfig, task: PhyTask) -> None:
+    """Raises ProtocolError where a task is larger than configured."""
+    if task.n_prb > config.n_prb or task.layers > config.layers:
+        raise ProtocolError(
+            "task-too-large",
+            f"{task.n_prb} PRBs x {task.layers} layers; this PHY was configured for "
+            f"{config.n_prb} x {config.layers}",
+        )
 
 
 def run_tasks(work: PhyWork, *tasks: PhyTask) -> None:

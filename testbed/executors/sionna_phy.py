@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from protocols.errors import ProtocolError
 from protocols.messages import UPLINK
 from protocols.work import PhyTask
 from testbed.executors.config import PhyConfig
 from testbed.executors.device import DeviceError
 from testbed.executors.phy_kernels import modulation_order
+from testbed.executors.phy_work import check_size
 
 try:
     from sionna.phy.mapping import Mapper
@@ -160,12 +160,7 @@ class SionnaWork:
     def slot_of(self, task: PhyTask) -> NrSlot:
         """The slot that stands for a task. Raises ProtocolError where it is too large."""
         config = self._config
-        if task.n_prb > config.n_prb or task.layers > config.layers:
-            raise ProtocolError(
-                "task-too-large",
-                f"{task.n_prb} PRBs x {task.layers} layers; this PHY was configured for "
-                f"{config.n_prb} x {config.layers}",
-            )
+        check_size(config, task)
         wanted = math.ceil(task.n_prb / config.stride)
         n_prb = next(size for size in self._sizes if size >= wanted)
         layers = next((c for c in self._layers if c >= task.layers), self._layers[-1])

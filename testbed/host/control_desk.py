@@ -37,6 +37,7 @@ class ControlDesk:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._server = ControlServer(self._context, endpoint)
         self._nodes: dict[bytes, str] = {}
+        self._closed = False
         self.rejected: dict[str, int] = {}
         """Refused messages by code."""
 
@@ -46,6 +47,7 @@ class ControlDesk:
 
     def close(self) -> None:
         """Hear nobody any more; what was sent has the channel's linger."""
+        self._closed = True
         asyncio.get_running_loop().remove_reader(self._server.fd)
         self._server.close()
         self._context.term()
@@ -62,6 +64,8 @@ class ControlDesk:
         asyncio.get_running_loop().call_soon(self._readable)
 
     def _readable(self) -> None:
+        if self._closed:
+            return  # a look that was under way when the socket was closed
         deliveries = self._server.drain(_DRAIN_LIMIT)
         for delivery in deliveries:
             node = self._nodes.get(delivery.source)

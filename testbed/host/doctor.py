@@ -22,10 +22,11 @@ from protocols.channel import ZmqInbox, ZmqOutbox
 from protocols.codec import decode, encode
 from protocols.messages import LeaseGrant
 from testbed.executors.config import Scheduling
-from testbed.executors.host_speed import NOMINAL_PERMILLE, SpeedProbe
+from testbed.executors.host_speed import SpeedProbe
 from testbed.executors.process import fifo_permitted, set_class
 from testbed.executors.timer import DeadlineTimer
 from testbed.host.machine import MachineFacts, keep_facts
+from testbed.record.schema import HOST_SLOW_PERMILLE
 
 _PERIOD_NS = 10_000_000
 _BURST_NS = 1_500_000
@@ -141,7 +142,7 @@ def _slowness(seconds: float) -> tuple[float, tuple[int, int]]:
         time.sleep(_SPEED_PERIOD_S)
         found.append(probe.slowdown_permille())
     found.sort()
-    slow = sum(value >= 2 * NOMINAL_PERMILLE for value in found)
+    slow = sum(value >= HOST_SLOW_PERMILLE for value in found)
     return slow / len(found), (found[int((len(found) - 1) * _ON_TIME_QUANTILE)], found[-1])
 
 

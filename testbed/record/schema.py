@@ -109,6 +109,10 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 FLOAT_COLUMNS: frozenset[str] = frozenset()
 
+HOST_AT_SPEED_PERMILLE, HOST_SLOW_PERMILLE = 1000, 2000
+"""``host_slowdown_permille`` of a core at its best speed, and from where on it counts as slow:
+below half of that."""
+
 
 class TrainerEvent(IntEnum):
     """What a trainer went through in a step, in this order."""

@@ -11,10 +11,9 @@ import polars as pl
 
 from testbed.record.measure.numbers import Figures, percentile, put
 from testbed.record.recording import Recording
+from testbed.record.schema import HOST_AT_SPEED_PERMILLE, HOST_SLOW_PERMILLE
 from testbed.record.scope import SiteScope
 from testbed.record.tables import NODE
-
-SLOW_PERMILLE = 2000
 
 SLOWDOWN = "host_slowdown_permille"
 _SITE = "site"
@@ -55,7 +54,7 @@ def at_speed(recording: Recording, rows: pl.DataFrame) -> pl.DataFrame:
             strategy="nearest",
             tolerance=site.slot_us,
         )
-        slow = (pl.col(SLOWDOWN) >= SLOW_PERMILLE).fill_null(value=False)
+        slow = (pl.col(SLOWDOWN) >= HOST_SLOW_PERMILLE).fill_null(value=False)
         kept.append(near.filter(~slow.any().over(NODE, "slot")).drop(_SITE, SLOWDOWN))
     return pl.concat(kept) if kept else rows.drop(SLOWDOWN)
 
@@ -66,12 +65,12 @@ def host_speed(recording: Recording) -> Figures:
     found = not recording.scope.simulated and len(values) > 0
     why = "virtual time" if recording.scope.simulated else _NONE
     figures: Figures = {}
-    slow = float((values >= SLOW_PERMILLE).sum()) / len(values) if found else None
+    slow = float((values >= HOST_SLOW_PERMILLE).sum()) / len(values) if found else None
     put(figures, "host_slow_share", slow, why)
     slowdown: Figures = {"n": len(values) if found else 0}
     for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
         value = percentile(values.to_numpy(), percent) if found else None
-        put(slowdown, name, None if value is None else value / 1000, why)
+        put(slowdown, name, None if value is None else value / HOST_AT_SPEED_PERMILLE, why)
     figures["host_slowdown"] = slowdown
     return figures
 
@@ -81,4 +80,4 @@ def slowest_between(
 ) -> float | None:
     """The largest slowdown of a site's samples in [from_us, to_us], or None without one."""
     own = measured.filter((pl.col(_SITE) == site.name) & pl.col("at_us").is_between(from_us, to_us))
-    return float(own[SLOWDOWN].to_numpy().max()) / 1000 if len(own) else None
+    return float(own[SLOWDOWN].to_numpy().max()) / HOST_AT_SPEED_PERMILLE if len(own) else None

@@ -18,9 +18,10 @@ import polars as pl
 from protocols.messages import UPLINK
 from testbed.gpu.quanta import QuantumKind
 from testbed.gpu.spare import Overlap, Steps, edges, overlaps, split_by_tolerance
-from testbed.record.measure.host_speed import SLOW_PERMILLE, samples, slowest_between
+from testbed.record.measure.host_speed import samples, slowest_between
 from testbed.record.measure.numbers import Figures, put, ratio
 from testbed.record.recording import Recording, SiteTimeline
+from testbed.record.schema import HOST_AT_SPEED_PERMILLE, HOST_SLOW_PERMILLE
 from testbed.record.scope import SiteScope
 
 MOST_ROWS = 500
@@ -132,7 +133,7 @@ def _row(
     known_us = next((e.known_us(timeline.site) for e in broken if e.meets(overlap)), None)
     cause, text = _explain(timeline.lease, task, quantum, overlap, known_us)
     slowdown = slowest_between(speed, timeline.site, quantum.start_us, quantum.end_us)
-    if slowdown is not None and 1000 * slowdown >= SLOW_PERMILLE:
+    if slowdown is not None and slowdown * HOST_AT_SPEED_PERMILLE >= HOST_SLOW_PERMILLE:
         text += f", while the host's cores ran at 1/{slowdown:.0f} of their best speed"
     row = {
         "at_us": overlap.start_us,
