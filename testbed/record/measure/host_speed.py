@@ -1,6 +1,6 @@
 """How fast the host's cores ran during the run, and what came of slots in which they were slow.
 
-A sample is the CPU time of a fixed piece of work after a PHY task, over the least that its process
+A sample is the time of a fixed piece of work after a PHY task, over the least that its process
 has seen. A sample of at least twice that is *slow*: the core ran below half of its best speed.
 These figures say why slots were late; they never make a verdict better.
 """

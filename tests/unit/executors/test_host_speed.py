@@ -33,11 +33,25 @@ def test_a_slow_core_shows_and_the_least_ever_seen_is_the_measure():
     assert probe.slowdown_permille() == 2000
 
 
-def test_one_interrupted_pass_is_not_a_slow_core():
+def test_interrupted_passes_are_not_a_slow_core():
     clock = Clock(400)
     probe = SpeedProbe(clock)
-    clock.once = [9000]
+    clock.once = [9000, 9000]
     assert probe.slowdown_permille() == 1000
+
+
+def test_a_clock_that_stood_still_gave_no_reading():
+    clock = Clock(400)
+    probe = SpeedProbe(clock)
+    clock.once = [400, 0, 400]
+    assert probe.slowdown_permille() == 1000
+    assert probe.slowdown_permille() == 1000
+    clock.cost = 800
+    assert probe.slowdown_permille() == 2000
+
+
+def test_a_clock_too_coarse_for_the_work_never_calls_the_core_slow():
+    assert SpeedProbe(Clock(0)).slowdown_permille() == 1000
 
 
 def test_the_real_clock_gives_a_figure_of_this_core():
