@@ -51,7 +51,8 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class PeerChanged:
-    """A peer is ``missing``, ``back`` or ``lost``."""
+    """A peer is ``missing``, ``back`` or ``lost``; or it has ``joined`` again, as a new life that
+    knows nothing of what went before."""
 
     node: str
     status: str

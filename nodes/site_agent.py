@@ -8,27 +8,34 @@ delay is real.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import cast
 
-from nodes.api import Decide, Effect, Event, NodeContext, Received, Record, Send, Started
+from nodes.api import (
+    Decide,
+    Effect,
+    Event,
+    NodeContext,
+    PeerChanged,
+    Received,
+    Record,
+    Send,
+    Started,
+)
+from nodes.site_leases import SiteLeases
 from protocols.messages import (
     EnvelopeShare,
     LeaseClose,
-    LeaseGrant,
     PhyAllocation,
     PhyDone,
     QuantumStarted,
     SlotDemand,
 )
-from testbed.errors import PolicyError
 from testbed.gpu.cost import Segment, finish_us, phy_demand
-from testbed.gpu.envelope import MAX_LEASE_WINDOWS, Envelope, GnbPromise, split_sms
-from testbed.gpu.gate import Window
+from testbed.gpu.envelope import Envelope, GnbPromise, split_sms
 from testbed.gpu.lease_policy import LeasePolicy
-from testbed.gpu.partitions import Outlook, Partition
 from testbed.gpu.phy_tasks import deadline_us, known_until_us, ready_us
 from testbed.gpu.sizing import PhySizing
 from testbed.gpu.timeline import RanTimeline, Reservation, TaskKey, TaskRequest, held_steps
@@ -70,17 +77,16 @@ class SiteAgent:
         self._slot_us = view.slot_us
         sizing = cast(PhySizing, context.policies["site.phy"])
         self._timeline = RanTimeline(view.ran_gpu, view.training_bandwidth_permille, sizing)
-        self._policy = cast(LeasePolicy, context.policies["site.lease"])
         self._worst = view.worst_case(sizing)
+        self._leases = SiteLeases(
+            view, cast(LeasePolicy, context.policies["site.lease"]), self._worst
+        )
+        self._pool_end_us = view.run.end_us + view.run.drain_us
+        """Of the leases of a site without a gNB: no plan will ever come to bound them."""
         self._envelope = Envelope(view.gnbs, view.ran_gpu, view.slot_us)
-        self._partition = Partition(view.partition)
         self._shares = dict.fromkeys(view.gnbs, view.ran_gpu.sms)
-        self._jobs = dict.fromkeys(view.jobs, True)
-        self._trainers = {job: node_name(context.site, job, "trainer") for job in view.jobs}
         self._phys = {gnb: node_name(context.site, gnb, "phy") for gnb in view.gnbs}
-        self._permille = {job: view.job(job).bandwidth_permille for job in view.jobs}
         self._phy_budget = view.phy
-        self._epochs = dict.fromkeys(view.jobs, 0)
         self._plans: dict[str, SlotDemand] = {}
         self._waiting: list[tuple[TaskRequest, str, int, int]] = []
         self._tasks: dict[TaskKey, _Task] = {}
@@ -91,9 +97,9 @@ class SiteAgent:
         """Dispatch one event; see the class docstring for what follows from each."""
         match event:
             case Started() if not self._view.gnbs:
-                # A pool: no plan will ever come, and only the end of the run bounds a lease.
-                run = self._view.run
-                return self._grant(now_us, run.end_us + run.drain_us)
+                return self._grant(now_us, self._pool_end_us)
+            case PeerChanged():
+                return self._on_peer(now_us, event)
             case Received(message=message):
                 return self._on_message(now_us, message)
         return []
@@ -107,7 +113,7 @@ class SiteAgent:
             case QuantumStarted():
                 return self._on_quantum(now_us, message)
             case LeaseClose(job=job, reason=reason):
-                self._jobs[job] = False
+                self._leases.close(job)
                 return [Decide(f"lease {job}", f"closed: {reason}")]
         return []
 
@@ -273,74 +279,22 @@ class SiteAgent:
         ]
 
     def _grant(self, now_us: int, known_until_us: int) -> list[Effect]:
-        """Lease the spare of [now, known_until), and what the envelope leaves beyond it, to the
-        jobs that want it."""
-        granted_until_us = self._known_until_us
-        self._known_until_us = max(granted_until_us, known_until_us)
+        """Lease the spare of [now, known_until), and what the envelope leaves beyond it."""
+        self._known_until_us = max(self._known_until_us, known_until_us)
         from_us = max(0, now_us)
         known = self._timeline.spare_windows(from_us, known_until_us)
         spare = self._envelope.lease(known, from_us, known_until_us // self._slot_us)
-        active = [job for job, wants in self._jobs.items() if wants]
-        if not active:
+        return self._leases.grant(now_us, known_until_us, spare)
+
+    def _on_peer(self, now_us: int, changed: PeerChanged) -> list[Effect]:
+        """A dead trainer holds nothing and is leased nothing; one that lives again is."""
+        job = self._leases.job_of(changed.node)
+        if job is None or changed.status not in ("lost", "joined"):
             return []
-        effects: list[Effect] = []
-        if self._view.spec.partition != "green_context":  # there each quantum switches by itself
-            spare, effects = self._parted(from_us, known_until_us, spare)
-        shares = [self._divide(window.sms, active) for window in spare]
-        for job in active:
-            rows = tuple(
-                [
-                    (window.start_us, window.end_us, sms)
-                    for window, share in zip(spare, shares, strict=True)
-                    if (sms := share.get(job, 0)) > 0
-                ]
-            )
-            effects += self._lease(now_us, job, rows, granted_until_us)
-        return effects
-
-    def _parted(
-        self, now_us: int, known_until_us: int, spare: tuple[Window, ...]
-    ) -> tuple[tuple[Window, ...], list[Effect]]:
-        """What the GPU's partition can lend of the spare windows, to the end of the run: beyond
-        what is known, as much as the worst case leaves."""
-        end_us = max(self._view.run.end_us + self._view.run.drain_us, known_until_us)
-        known_us = max(known_until_us, spare[-1].end_us if spare else 0)
-        worst_sms = self._worst.within(0, end_us)
-        beyond_sms = self._gpu.round_down(max(0, self._gpu.sms - worst_sms))
-        plan = self._partition.plan(now_us, end_us, Outlook(spare, known_us, beyond_sms))
-        switches: list[Effect] = [
-            Decide(
-                "partition",
-                f"{self._view.spec.partition}: training goes from {switch.old.sms} to "
-                f"{switch.new.sms} SMs in [{switch.start_us}, {switch.end_us}) us",
-            )
-            for switch in plan.begun
-        ]
-        return plan.windows[:MAX_LEASE_WINDOWS], switches
-
-    def _divide(self, sms: int, jobs: list[str]) -> Mapping[str, int]:
-        shares = self._policy.divide(sms, jobs, self._gpu)
-        given = shares.values()
-        if sum(given) > sms or any([part != self._gpu.round_down(part) for part in given]):
-            allowed = f"at most {sms} SMs in steps of {self._gpu.sm_step}"
-            raise PolicyError(f"lease policy {type(self._policy).__name__}: {shares}: {allowed}")
-        return shares
-
-    def _lease(
-        self, now_us: int, job: str, rows: tuple[tuple[int, int, int], ...], granted_until_us: int
-    ) -> list[Effect]:
-        """A lease of these windows: start_us, end_us, SMs."""
-        epoch = self._epochs[job] = self._epochs[job] + 1
-        grant = LeaseGrant(job, epoch, self._permille[job], rows)
-        effects: list[Effect] = [Send(self._trainers[job], grant)]
-        for from_us, to_us, sms in rows:
-            if to_us <= granted_until_us:
-                continue
-            start_us = max(from_us, granted_until_us)
-            end_us = min(to_us, self._known_until_us)  # what lies beyond may still change
-            if start_us < end_us:
-                effects.append(Record("leases", (epoch, now_us, start_us, end_us, sms)))
-        return effects
+        if changed.status == "lost":
+            self._held = [held for held in self._held if held.job != job]
+        self._leases.present(job, changed.status == "joined")
+        return [] if self._view.gnbs else self._grant(now_us, self._pool_end_us)
 
     # --- what really happens --------------------------------------------------------------------
 

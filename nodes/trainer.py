@@ -25,6 +25,8 @@ from protocols.messages import (
     LeaseGrant,
     MicroBatchDone,
     QuantumStarted,
+    StateShare,
+    StateShared,
     StepAbandon,
     StepApplied,
     StepAssign,
@@ -41,6 +43,8 @@ from protocols.work import (
     QuantumEnded,
     RunSync,
     SampleComputed,
+    ShareEnded,
+    ShareState,
     StepComputed,
     SyncEnded,
 )
@@ -93,6 +97,16 @@ class Trainer:
                     self._store,
                 )
                 return [Work(sync), self._note(now_us, epoch, step, TrainerEvent.SYNC_BEGUN)]
+            case StateShare(epoch=epoch, step=step, members=members) as asked:
+                share = ShareState(
+                    epoch,
+                    step,
+                    members.index(self._node),
+                    len(members),
+                    asked.transfer_us,
+                    self._store,
+                )
+                return [Work(share), self._note(now_us, epoch, step, TrainerEvent.SHARE_BEGUN)]
             case StepCommit(epoch=epoch, step=step):
                 return [
                     Work(ApplyStep(epoch, step)),
@@ -147,6 +161,11 @@ class Trainer:
                 return [
                     Send(COORDINATOR, SyncDone(job, epoch, step, ok, tokens, reason)),
                     self._note(now_us, epoch, step, TrainerEvent.SYNC_ENDED),
+                ]
+            case ShareEnded(epoch=epoch, step=step, ok=ok, digest=digest, reason=reason):
+                return [
+                    Send(COORDINATOR, StateShared(job, epoch, step, ok, digest, reason)),
+                    self._note(now_us, epoch, step, TrainerEvent.SHARED),
                 ]
             case Applied(epoch=epoch, step=step, digest=digest):
                 return [

@@ -158,9 +158,9 @@ class ZmqOutbox:
         except zmq.Again:
             raise ChannelFull(self._peer) from None
 
-    def close(self) -> None:
-        """Close the socket; unsent messages have LINGER_MS."""
-        self._socket.close(LINGER_MS)
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        """Close the socket; unsent messages have ``linger_ms``."""
+        self._socket.close(linger_ms)
 
 
 class ControlClient(_Receiving):

@@ -128,6 +128,17 @@ class Inject(Message):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PeerJoined(Message):
+    """The launcher tells a node that a lost peer lives again, as which life, and where its inbox
+    is bound."""
+
+    TAG: ClassVar[int] = 14
+    node: Name
+    life: U32
+    inbox: Annotated[str, Text(200)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Stats(Message):
     """A node's counters at its end: a JSON object, for the manifest."""
 

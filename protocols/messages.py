@@ -33,7 +33,7 @@ from protocols.fields import (
     TimeUs,
 )
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 DOWNLINK = 0
 UPLINK = 1
@@ -282,6 +282,35 @@ class LeaseClose(Message):
 
     TAG: ClassVar[int] = 48
     job: Name
+    reason: Note
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateShare(Message):
+    """Coordinator to trainer: ``members[0]`` gives its training state, as it stands before the
+    optimiser of ``step``, to the other ``members``.
+
+    They have it ``transfer_us``, the modelled time of its bytes, after they were told, or later.
+    """
+
+    TAG: ClassVar[int] = 49
+    job: Name
+    epoch: U32
+    step: U32
+    members: Annotated[tuple[str, ...], Texts(256, 64)]
+    transfer_us: TimeUs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateShared(Message):
+    """Trainer to coordinator: the state was given or taken; ``digest`` is of its parameters."""
+
+    TAG: ClassVar[int] = 50
+    job: Name
+    epoch: U32
+    step: U32
+    ok: Boolean
+    digest: Name
     reason: Note
 
 

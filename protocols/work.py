@@ -121,6 +121,24 @@ class ExecutorStop(Message):
     TAG: ClassVar[int] = 89
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareState(Message):
+    """Rank 0 gives its training state, as it stands before the optimiser of ``step``, to the other
+    ``world - 1`` ranks; those hold it back to ``transfer_us`` from now.
+
+    What an optimiser changed provisionally is undone first; the open step's gradients stay with
+    the giver, and are dropped by a taker.
+    """
+
+    TAG: ClassVar[int] = 100
+    epoch: U32
+    step: U32
+    rank: U16
+    world: U16
+    transfer_us: TimeUs
+    store: Annotated[str, Text(200)]
+
+
 # --- executor to host ---------------------------------------------------------------------------
 
 
@@ -217,6 +235,20 @@ class Applied(Message):
     epoch: U32
     step: U32
     digest: Name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShareEnded(Message):
+    """The state was given or taken: did it work; digest of all parameters (empty in virtual
+    time)."""
+
+    TAG: ClassVar[int] = 101
+    epoch: U32
+    step: U32
+    ok: Boolean
+    digest: Name
+    real_us: TimeUs
+    reason: Note
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,10 @@
 The nodes are the live ones. What differs is the host: messages take the link's latency (or the
 overhead that doctor measured, where that is longer), timers fire exactly, and executors take
 exactly the modelled time. Same topology, seed and versions: the same bytes.
+
+A node that is killed (``[[faults]]``) is gone with all that it waited for; a trainer is born again
+as its next life where ``host.restart`` allows it. Unlike in a live run, the rows that it had not
+sent yet are kept.
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ from __future__ import annotations
 import heapq
 import math
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ from nodes.api import (
     Finished,
     GrantLease,
     Injected,
+    PeerChanged,
     Progress,
     Received,
     Record,
@@ -40,9 +45,10 @@ from protocols.messages import Message
 from protocols.work import PhyTask, PhyTaskDone
 from testbed.errors import NodeFailed, RanloomError
 from testbed.host.birth import Birth, build_node
-from testbed.host.faults import injections
+from testbed.host.faults import death, injections, kill, kills, restart
 from testbed.host.journal import Journal, Stepper
 from testbed.host.recording import RowBuffer
+from testbed.host.restarts import RestartBook
 from testbed.record.schema import HOST_AT_SPEED_PERMILLE
 from testbed.record.spool import MemorySpool
 from testbed.sim_trainer import SyncBook, TrainerModel, VirtualTrainer
@@ -51,17 +57,25 @@ from testbed.topology.profiles import effective_gpu, model_profile
 from testbed.topology.schema import Topology
 from testbed.topology.views import RunView
 
+KILLED = "was killed by signal 9 (SIGKILL)"
+"""The end of a process as the live host words it."""
+
 _BEFORE_EPOCH_US = -1000
 
 
 @dataclass(slots=True)
 class SimResult:
-    """What a simulated run leaves: its spool, and how far it got."""
+    """What a simulated run leaves: its spool, and how far it got.
+
+    ``digests``: of the effects of every life, by the name of its journal. ``faults``: each kill,
+    death and restart, as a live run notes them.
+    """
 
     spool: MemorySpool
     end_us: int
     steps: int
     digests: dict[str, str]
+    faults: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Simulator:
@@ -77,6 +91,8 @@ class Simulator:
     ) -> None:
         self._topology = topology
         self._view = RunView(topology)
+        self._time_scale = time_scale
+        self._journals = journals
         self._through_codec = through_codec
         self.keeps_bytes = through_codec or journals is not None
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -93,19 +109,23 @@ class Simulator:
         self._unfinished = {
             name for name, plan in self._plans.items() if plan.kind in ("gnb_mac", "coordinator")
         }
-        self._nodes: dict[str, _SimNode] = {
-            name: _SimNode(self, plan, journals) for name, plan in self._plans.items()
-        }
+        self._nodes = {name: _SimNode(self, plan, 1) for name, plan in self._plans.items()}
+        """The present life of each; a dead one until the next is born."""
+        self._lives = list(self._nodes.values())
+        self._restarts = RestartBook(host.restart, host.start_wall_ms / 1000)
+        self._starting: dict[str, int] = {}
+        """The life of each process that is there, but not born yet."""
+        self._faults: list[dict[str, Any]] = []
 
     def run(self) -> SimResult:
         """Run to the end of the drain. Raises NodeFailed with the first cause."""
         for node in self._nodes.values():
             self.at(_BEFORE_EPOCH_US, node.feed, Started())
-        for injection in injections(self._topology):
-            if injection.node not in self._nodes:
-                continue
-            event = Injected(injection.fault, injection.at_us, injection.numbers)
-            self.at(_BEFORE_EPOCH_US, self._nodes[injection.node].feed, event)
+        for name, event in self._injected():
+            if name in self._nodes:
+                self.at(_BEFORE_EPOCH_US, self._nodes[name].feed, event)
+        for at_us, name in kills(self._topology):
+            self.at(at_us, self._kill, name)
         limit_us = self._view.end_us + 2 * self._view.drain_us + 1_000_000
         heap, unfinished, earliest = self._heap, self._unfinished, heapq.heappop
         while heap and unfinished:
@@ -120,8 +140,9 @@ class Simulator:
         return SimResult(
             self._spool,
             self.now_us,
-            sum(node.stepper.steps for node in self._nodes.values()),
-            {name: node.stepper.digest() for name, node in self._nodes.items()},
+            sum(life.stepper.steps for life in self._lives),
+            {life.name: life.stepper.digest() for life in self._lives},
+            self._faults,
         )
 
     # --- for the nodes --------------------------------------------------------------------------
@@ -141,9 +162,7 @@ class Simulator:
                 message = decode(raw)[0]
         route = self._routes.get((source, to))
         if route is None:
-            latency_us = self._view.latency_us(self._plans[source].site, self._plans[to].site)
-            delay_us = max(latency_us, self._message_us)
-            route = self._routes[source, to] = (delay_us, self._nodes[to].feed)
+            route = self._connect(source, to)
         delay_us, feed = route
         self.at(self.now_us + delay_us, feed, Received(source, message), raw)
 
@@ -167,26 +186,127 @@ class Simulator:
             effective_gpu(self._topology.sites[plan.site]).switch_us,
             self._quantum_us,
         )
-        return VirtualTrainer(plan.job, model, self._book, node.report, node.wake)
+        return VirtualTrainer(plan.node, plan.job, model, self._book, node.report, node.wake)
 
-    def birth(self, plan: NodePlan) -> Birth:
-        """How a node of this run is born."""
-        return Birth(plan, 1, self._topology, {}, str(self._topology.directory))
+    def stepper(self, node: _SimNode) -> Stepper:
+        """What runs a life of a node, with its journal where this run keeps any."""
+        birth = Birth(node.plan, node.life, self._topology, {}, str(self._topology.directory))
+        journal = None
+        if self._journals is not None:
+            full = self._topology.record.level == "full"
+            file = (self._journals / f"{node.name}.mp").open("wb")
+            journal = Journal(file, birth.document(), full=full)
+        return Stepper(build_node(birth), journal, encodes=self.keeps_bytes)
+
+    # --- death and rebirth ----------------------------------------------------------------------
+
+    def _kill(self, name: str) -> None:
+        """SIGKILL to a node's process, where there is one. Raises NodeFailed for its last one."""
+        node = self._nodes[name]
+        starting = self._starting.pop(name, None)
+        self._faults.append(kill(name, self.now_us, seen=not node.dead or starting is not None))
+        if starting is not None:
+            self._again(node.plan, starting)
+        elif not node.dead:
+            node.die()
+            self._book.forget(name)
+            self._again(node.plan, node.life)
+            self._tell_peers(node.plan, "lost", KILLED)
+
+    def _again(self, plan: NodePlan, life: int) -> None:
+        """Have a dead node's next process started after its backoff. Raises NodeFailed."""
+        granted = self._restarts.grant(plan.node, plan.kind, 0.0)
+        restarted = granted is not None
+        self._faults.append(death(plan.node, life, self.now_us, KILLED, restarted=restarted))
+        if granted is None:
+            used_up = self._restarts.used_up(plan.node, plan.kind)
+            raise NodeFailed(f"{plan.node} ({plan.kind}) {KILLED}{used_up}")
+        backoff_us = self._emulated_us(round(granted.after_s * 1000))
+        self.at(self.now_us + backoff_us, self._spawn, plan, life + 1)
+
+    def _spawn(self, plan: NodePlan, life: int) -> None:
+        self._starting[plan.node] = life
+        start_us = self._emulated_us(self._topology.host.trainer_start_wall_ms)
+        self.at(self.now_us + start_us, self._bear, plan, life)
+
+    def _bear(self, plan: NodePlan, life: int) -> None:
+        if self._starting.get(plan.node) != life:
+            return  # killed while it was starting
+        del self._starting[plan.node]
+        node = self._nodes[plan.node] = _SimNode(self, plan, life)
+        self._lives.append(node)
+        node.feed(Started())
+        for name, event in self._injected():
+            if name == plan.node and event.at_us > self.now_us:
+                node.feed(event)
+        took_ms = self._topology.host.trainer_start_wall_ms
+        self._faults.append(restart(plan.node, life, self.now_us, took_ms))
+        self._tell_peers(plan, "joined", f"life {life}")
+
+    def _tell_peers(self, plan: NodePlan, status: str, reason: str) -> None:
+        changed = PeerChanged(plan.node, status, reason)
+        for other in self._plans.values():
+            if plan.node in other.peers or other.node in plan.peers:
+                self.at(self.now_us + self._message_us, self._peer_changed, other.node, changed)
+
+    def _peer_changed(self, name: str, changed: PeerChanged) -> None:
+        """A node hears of a peer: what it sends from now on goes to the peer's present life."""
+        node = self._nodes[name]
+        if changed.status == "joined":
+            node.stepper.restart_sequence(changed.node)
+        self._connect(name, changed.node)
+        node.feed(changed)
+
+    def _connect(self, source: str, to: str) -> tuple[int, Callable[..., None]]:
+        """The route of messages from one node to the present life of another."""
+        latency_us = self._view.latency_us(self._plans[source].site, self._plans[to].site)
+        delay_us = max(latency_us, self._message_us)
+        route = self._routes[source, to] = (delay_us, self._nodes[to].feed)
+        return route
+
+    def _injected(self) -> Iterable[tuple[str, Injected]]:
+        """(node, event) of the faults that nodes perform themselves."""
+        for item in injections(self._topology):
+            yield item.node, Injected(item.fault, item.at_us, item.numbers)
+
+    def _emulated_us(self, wall_ms: int) -> int:
+        return math.ceil(wall_ms * 1000 / self._time_scale)
+
+
+class _Ended:
+    """Stands for the stepper of a node that is dead: takes every event, and does nothing."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self.steps = stepper.steps
+        self._digest = stepper.digest()
+
+    def feed(
+        self, now_us: int, event: Event, raw: Sequence[Frame] = ()
+    ) -> Iterable[tuple[Effect, list[Frame] | None]]:
+        """No effects."""
+        return ()
+
+    def restart_sequence(self, peer: str) -> None:
+        """It sends nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def digest(self) -> str:
+        """Hash of all effects of the node's life."""
+        return self._digest
 
 
 class _SimNode:
-    """One node and its executor in the simulator."""
+    """One life of a node, and its executor, in the simulator. ``name``: that of its journal."""
 
-    def __init__(self, sim: Simulator, plan: NodePlan, journals: Path | None) -> None:
+    def __init__(self, sim: Simulator, plan: NodePlan, life: int) -> None:
         self.plan = plan
+        self.life = life
+        self.name = plan.node if life == 1 else f"{plan.node}.{life}"
+        self.dead = False
         self._sim = sim
-        birth = sim.birth(plan)
-        journal = None
-        if journals is not None:
-            full = birth.topology.record.level == "full"
-            file = (journals / f"{plan.node}.mp").open("wb")
-            journal = Journal(file, birth.document(), full=full)
-        self.stepper = Stepper(build_node(birth), journal, encodes=sim.keeps_bytes)
+        self.stepper: Stepper | _Ended = sim.stepper(self)
         self._rows = RowBuffer(plan.node)
         self._timers: dict[str, int] = {}
         self._tasks: dict[int, int] = {}
@@ -234,6 +354,16 @@ class _SimNode:
             self._sim.store(batch)
         self.stepper.close()
 
+    def die(self) -> None:
+        """Its process is gone: what it waited for, and what still comes, has no effect."""
+        self.close()
+        assert isinstance(self.stepper, Stepper)
+        self.stepper = _Ended(self.stepper)
+        self._timers.clear()
+        self._tasks.clear()
+        self._trainer = None
+        self.dead = True
+
     def _perform(self, effect: Effect) -> None:
         now_us = self._sim.now_us
         match effect:  # the most frequent ones first
@@ -280,5 +410,5 @@ class _SimNode:
 
     def _woken(self, at_us: int) -> None:
         self._wakes.discard(at_us)
-        assert self._trainer is not None
-        self._trainer.advance(self._sim.now_us)
+        if self._trainer is not None:  # else it is dead
+            self._trainer.advance(self._sim.now_us)

@@ -17,6 +17,8 @@ from protocols.work import (
     QuantumEnded,
     RunSync,
     SampleComputed,
+    ShareEnded,
+    ShareState,
     StepComputed,
     SyncEnded,
 )
@@ -43,14 +45,41 @@ class TrainerModel:
 
 @dataclass(slots=True)
 class SyncBook:
-    """Token counts that the members of a job have computed: what their collective would sum."""
+    """Tokens behind the gradients that each member of a job holds: what a collective would sum.
 
-    tokens: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    A member holds those of one step, as the real one does, in whatever membership epoch it has
+    computed them.
+    """
 
-    def add(self, job: str, epoch: int, step: int, tokens: int) -> None:
-        """A member has computed so many tokens of a step."""
+    held: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """(step, tokens) by job and member."""
+    sums: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """What the collective of a job's epoch and step gave: the same to all of its members."""
+
+    def add(self, job: str, member: str, step: int, tokens: int) -> None:
+        """A member has computed so many tokens of a step; those of another step are dropped."""
+        open_step, held = self.held.get((job, member), (step, 0))
+        self.held[job, member] = (step, tokens + (held if open_step == step else 0))
+
+    def drop(self, job: str, member: str) -> None:
+        """A member gives its gradients up."""
+        self.held.pop((job, member), None)
+
+    def forget(self, member: str) -> None:
+        """A member has died, and its gradients with it."""
+        for key in [key for key in self.held if key[1] == member]:
+            del self.held[key]
+
+    def summed(self, job: str, epoch: int, step: int) -> int:
+        """The collective of that epoch and step: what all who live hold when the first comes."""
         key = (job, epoch, step)
-        self.tokens[key] = self.tokens.get(key, 0) + tokens
+        if key not in self.sums:
+            self.sums[key] = sum(
+                tokens
+                for (owner, _), (held, tokens) in self.held.items()
+                if owner == job and held == step
+            )
+        return self.sums[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +90,14 @@ class _Hold:
 
 
 _Operation = tuple[QuantumKind, int] | Message | _Hold
-_Packet = tuple[int, int, Iterator[_Operation]]
+
+
+@dataclass(slots=True, eq=False)
+class _Packet:
+    """A command of the node, and what is left to do of it."""
+
+    command: ComputeStep | RunSync | ApplyStep | ShareState
+    rest: Iterator[_Operation]
 
 
 class VirtualTrainer:
@@ -71,8 +107,15 @@ class VirtualTrainer:
     """
 
     def __init__(
-        self, job: str, model: TrainerModel, book: SyncBook, report: Report, wake: Wake
+        self,
+        node: str,
+        job: str,
+        model: TrainerModel,
+        book: SyncBook,
+        report: Report,
+        wake: Wake,
     ) -> None:
+        self._node = node
         self._job = job
         self._model = model
         self._book = book
@@ -97,13 +140,17 @@ class VirtualTrainer:
         """A work packet of the node."""
         match work:
             case ComputeStep():
-                self._work.append((work.epoch, work.step, self._compute(work)))
+                self._supersede(work.epoch, work.step)
+                self._work.append(_Packet(work, self._compute(work)))
             case RunSync():
-                self._work.append((work.epoch, work.step, self._sync(work)))
+                self._work.append(_Packet(work, self._sync(work)))
             case ApplyStep():
-                self._work.append((work.epoch, work.step, self._apply(work)))
+                self._work.append(_Packet(work, self._apply(work)))
+            case ShareState():
+                self._supersede(work.epoch, work.step)
+                self._work.append(_Packet(work, self._share(work)))
             case AbandonStep():
-                self._drop(work.epoch, work.step)
+                self._abandon(work.step)
             case InjectQuantum():
                 self._faults = sorted([*self._faults, work], key=lambda item: item.at_us)
                 self._wake(max(now_us, work.at_us))
@@ -145,7 +192,7 @@ class VirtualTrainer:
             work = self._work[0]
             if self._front is not work:
                 self._front, self._begun_us = work, now_us
-            self._next = next(work[2], None)
+            self._next = next(work.rest, None)
             if self._next is None:
                 self._work.popleft()
         return self._next
@@ -166,7 +213,7 @@ class VirtualTrainer:
         return True
 
     def _begin(self, kind: QuantumKind, block: int, start_us: int, end_us: int, sms: int) -> None:
-        step = self._work[0][1] if self._work else 0
+        step = self._work[0].command.step if self._work else 0
         self._running = QuantumBegun(
             step, int(kind), block, start_us, end_us, sms, self._lease.epoch
         )
@@ -188,21 +235,41 @@ class VirtualTrainer:
             )
         )
 
-    def _drop(self, epoch: int, step: int) -> None:
-        kept = [item for item in self._work if item[:2] != (epoch, step)]
-        if self._work and self._work[0][:2] == (epoch, step):
+    def _abandon(self, step: int) -> None:
+        """A running quantum goes on; all else of the step is dropped, in whatever epoch it came."""
+        if self._work and self._work[0].command.step == step:
             self._next = None
-        self._work = deque(kept)
+        self._work = deque([packet for packet in self._work if packet.command.step != step])
+        self._book.drop(self._job, self._node)
+
+    def _supersede(self, epoch: int, step: int) -> None:
+        """The step goes on in a newer epoch: what of it needed the members of an older one has
+        failed, and ends when a running quantum does."""
+        reason = f"superseded: step {step} goes on in epoch {epoch}"
+        for packet in self._work:
+            old = packet.command
+            if old.step != step or old.epoch >= epoch:
+                continue
+            failed: Message
+            if isinstance(old, RunSync):
+                failed = SyncEnded(old.epoch, step, False, 0, 0, reason)
+            elif isinstance(old, ShareState):
+                failed = ShareEnded(old.epoch, step, False, "", 0, reason)
+            else:
+                continue
+            packet.rest = iter((failed,))
+            if packet is self._work[0]:
+                self._next = None
 
     def _compute(self, work: ComputeStep) -> Iterator[_Operation]:
         for sample in work.samples:
             yield from micro_batch_quanta(self._model.layers, self._model.costs.head_chunks)
-            self._book.add(self._job, work.epoch, work.step, self._model.proxy_tokens)
+            self._book.add(self._job, self._node, work.step, self._model.proxy_tokens)
             yield SampleComputed(work.epoch, work.step, sample, self._model.proxy_tokens, -1)
         yield StepComputed(work.epoch, work.step)
 
     def _sync(self, work: RunSync) -> Iterator[_Operation]:
-        tokens = self._book.tokens.get((self._job, work.epoch, work.step), 0)
+        tokens = self._book.summed(self._job, work.epoch, work.step)
         chunks = self._model.costs.optimiser_chunks
         arrivals_us = bucket_arrivals_us(chunks, work.ring_us, work.ring_latency_us)
         for arrival_us, quantum in zip(arrivals_us, optimiser_quanta(chunks), strict=True):
@@ -212,3 +279,9 @@ class VirtualTrainer:
 
     def _apply(self, work: ApplyStep) -> Iterator[_Operation]:
         yield Applied(work.epoch, work.step, "")
+
+    def _share(self, work: ShareState) -> Iterator[_Operation]:
+        if work.rank > 0:
+            self._book.drop(self._job, self._node)
+            yield _Hold(work.transfer_us)
+        yield ShareEnded(work.epoch, work.step, True, "", 0, "")

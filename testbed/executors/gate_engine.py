@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from protocols.messages import Message
 from protocols.work import (
     AbandonStep,
+    ComputeStep,
     ExecutorStop,
     InjectQuantum,
     LeaseChanged,
     QuantumBegun,
     QuantumEnded,
+    ShareState,
 )
 from testbed.executors.gate_costs import GateCosts
 from testbed.executors.link import Port
@@ -30,6 +33,10 @@ from testbed.gpu.quanta import QuantumKind
 
 class StepAbandoned(Exception):
     """Unwinds the open step through hooks and autograd: AbandonStep came at a gate."""
+
+
+class Superseded(Exception):
+    """Unwinds work of the open step: it goes on in a newer membership epoch."""
 
 
 class Stopped(Exception):
@@ -61,6 +68,10 @@ class GateEngine:
     ) -> None:
         self.step = 0
         self.abandonable = False
+        self.give: Callable[[ShareState], None] | None = None
+        """Gives the state away, where that is allowed while a quantum waits."""
+        self._superseded_after: tuple[int, int] | None = None
+        """(epoch, step) of work that a newer epoch of the step makes void."""
         self._port = port
         self._read_lease = read_lease
         self._costs = costs
@@ -75,7 +86,7 @@ class GateEngine:
     def open(self, kind: QuantumKind, block: int) -> None:
         """Wait for the lease, then begin a quantum; one that is open is closed first.
 
-        Raises StepAbandoned or Stopped while it waits; no quantum is open then.
+        Raises StepAbandoned, Superseded or Stopped while it waits; no quantum is open then.
         """
         self.close()
         start_us, sms, lease_epoch = self._await_start(kind, block)
@@ -111,15 +122,35 @@ class GateEngine:
         return self._commands.popleft()
 
     def pause_until(self, at_us: int) -> None:
-        """Wait without a quantum. Raises StepAbandoned or Stopped."""
+        """Wait without a quantum. Raises StepAbandoned, Superseded or Stopped."""
         while self._port.now_us() < at_us:
             self._serve(at_us)
+
+    @contextmanager
+    def supersedable(self, epoch: int, step: int) -> Iterator[None]:
+        """Work of a membership epoch: raises Superseded, here and where it waits, once the step
+        goes on in a newer one. Raises StepAbandoned or Stopped, too."""
+        self._superseded_after = (epoch, step)
+        try:
+            for command in tuple(self._commands):
+                self._check_superseded(command)
+            self._drain()
+            yield
+        finally:
+            self._superseded_after = None
+
+    def _check_superseded(self, command: Message) -> None:
+        match command, self._superseded_after:
+            case (ComputeStep() | ShareState()) as newer, (epoch, step):
+                if newer.step == step and newer.epoch > epoch:
+                    raise Superseded(f"superseded: step {step} goes on in epoch {newer.epoch}")
 
     def _await_start(self, kind: QuantumKind, block: int) -> tuple[int, int, int]:
         """(now, SMs, lease epoch) once a quantum may start: at the moment that was decided on."""
         planned_us: int | None = None
         while True:
             self._drain()
+            self._give_queued()
             lease = self._read_lease()
             now_us = self._port.now_us()
             # The guard is there for a late wake-up: ask about the moment that was planned.
@@ -145,6 +176,16 @@ class GateEngine:
         """Handle what has arrived, and the faults that are due."""
         while self._serve(self._port.now_us()):
             pass
+
+    def _give_queued(self) -> None:
+        """Give the state to those who wait for it, ahead of what else is queued."""
+        while self.give is not None and self._commands:
+            shares = (item for item in self._commands if isinstance(item, ShareState))
+            share = next((item for item in shares if item.rank == 0), None)
+            if share is None:
+                return
+            self._commands.remove(share)
+            self.give(share)
 
     def _serve(self, until_us: int | None) -> bool:
         """Wait until ``until_us``, for one message or for one fault; whether there was one."""
@@ -172,9 +213,13 @@ class GateEngine:
             case InjectQuantum(at_us=at_us, duration_us=duration_us, sms=sms):
                 heapq.heappush(self._faults, _Fault(at_us, duration_us, sms))
             case AbandonStep(step=step) if self.abandonable and step == self.step:
+                # What is queued of the step came before, in another membership epoch.
+                kept = [item for item in self._commands if getattr(item, "step", None) != step]
+                self._commands = deque(kept)
                 raise StepAbandoned
             case _:
                 self._commands.append(message)
+                self._check_superseded(message)
 
     # --- reports ----------------------------------------------------------------------------
 

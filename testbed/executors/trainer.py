@@ -1,7 +1,8 @@
 """The trainer's executor: steps of real training in quanta under the lease.
 
-Owns what the host's commands mean: compute, synchronise, apply, abandon. When a quantum may run is
-``gate_engine``'s; which it is, ``quantum_cursor``'s; gradients are ``training_state``'s.
+Owns what the host's commands mean: compute, synchronise, apply, abandon, share the state. When a
+quantum may run is ``gate_engine``'s; which it is, ``quantum_cursor``'s; gradients are
+``training_state``'s.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from protocols.work import (
     ComputeStep,
     RunSync,
     SampleComputed,
+    ShareEnded,
+    ShareState,
     StepComputed,
     SyncEnded,
 )
@@ -29,11 +32,12 @@ from testbed.executors.block_hooks import attach, find_blocks
 from testbed.executors.config import TrainerConfig
 from testbed.executors.device import make_pace, open_device
 from testbed.executors.gate_costs import GateCosts
-from testbed.executors.gate_engine import GateEngine, StepAbandoned, Stopped
+from testbed.executors.gate_engine import GateEngine, StepAbandoned, Stopped, Superseded
 from testbed.executors.link import Port
 from testbed.executors.proxy import build_module, digest
 from testbed.executors.quantum_cursor import Gate, QuantumCursor
-from testbed.executors.sync import GradientSync, SyncFailed
+from testbed.executors.state_share import share_state
+from testbed.executors.sync import SiteGroup, SyncFailed
 from testbed.executors.text import TrainingText, load_text
 from testbed.executors.training_state import TrainingState
 from testbed.gpu.gate import Lease
@@ -43,7 +47,10 @@ from testbed.training.ring import bucket_arrivals_us
 
 _TORN_READS = 8
 _WARM_PASSES = 3
+_MEET_POLL_US = 250
 _NO_LEASE = Lease(0, ())
+_REASON = 2000
+"""Characters of an error's text that are reported."""
 
 
 class _OpenGate:
@@ -77,7 +84,8 @@ class TrainerExecutor:
         self._blocks = find_blocks(module, config.blocks, config.declared_layers)
         self.state = TrainingState(config, module, self._device)
         self._initial_digest = digest(module)
-        self._sync = GradientSync(config.sync_timeout_wall_ms / 1000, config.job)
+        self._sync = SiteGroup(config.sync_timeout_wall_ms / 1000, config.job)
+        self._sharing = SiteGroup(config.sync_timeout_wall_ms / 1000, config.job)
         self._warm_wall_us = self._warm_up()
         self._step: int | None = None
         self._synchronised: int | None = None
@@ -113,6 +121,7 @@ class TrainerExecutor:
             for handle in handles:
                 handle.remove()
             self._sync.close()
+            self._sharing.close()
 
     def _serve(self, link: Port, gate: GateEngine, cursor: QuantumCursor, command: Message) -> None:
         match command:
@@ -125,6 +134,12 @@ class TrainerExecutor:
             case ApplyStep():
                 self._require(command.step)
                 self._keep(link, command)
+            case ShareState(rank=0):
+                self._share(link, gate, command)
+            case ShareState():
+                self._drop()
+                gate.step = command.step
+                self._abandonable(gate, lambda: self._share(link, gate, command))
             case AbandonStep():
                 if command.step == self._step:
                     self._drop()
@@ -158,15 +173,20 @@ class TrainerExecutor:
     def _compute(
         self, link: Port, gate: GateEngine, cursor: QuantumCursor, command: ComputeStep
     ) -> None:
-        for sample in command.samples:
-            try:
-                loss, tokens = self._micro_batch(sample, cursor)
-            finally:
-                cursor.abort()
-            self.state.tokens += tokens
-            micronats = round(1e6 * loss / tokens)
-            gate.flush()
-            link.send(SampleComputed(command.epoch, command.step, sample, tokens, micronats))
+        # Whoever waits for the state must not wait for all samples: they change none of it.
+        gate.give = lambda share: self._share(link, gate, share)
+        try:
+            for sample in command.samples:
+                try:
+                    loss, tokens = self._micro_batch(sample, cursor)
+                finally:
+                    cursor.abort()
+                self.state.tokens += tokens
+                micronats = round(1e6 * loss / tokens)
+                gate.flush()
+                link.send(SampleComputed(command.epoch, command.step, sample, tokens, micronats))
+        finally:
+            gate.give = None
         link.send(StepComputed(command.epoch, command.step))
 
     def _micro_batch(self, sample: int, cursor: QuantumCursor) -> tuple[float, int]:
@@ -184,21 +204,46 @@ class TrainerExecutor:
         """Sum, then let the optimiser follow the ring, bucket by bucket, provisionally."""
         start_us = link.now_us()
         self._rewind()
-        ok, tokens, reason = True, 0, ""
+        epoch, step = command.epoch, command.step
         try:
-            staged = self.state.stage()
-            # A prefix of its own per job and epoch: keys of a rendezvous cannot be used twice.
-            store = f"{command.store}/{self.config.job}/epoch{command.epoch}"
-            self._sync.all_reduce(staged, command.rank, command.world, store)
-            tokens = self.state.summed_tokens()
-        except SyncFailed as error:
-            ok, reason = False, str(error)[:2000]
-        real_us = link.now_us() - start_us
-        if ok:
-            self._follow_ring(gate, command, start_us)
-            self._synchronised = command.step
+            with gate.supersedable(epoch, step):
+                self._meet(self._sync, link, gate, command, self._store(command))
+                tokens = self._sum(command)
+                real_us = link.now_us() - start_us
+                self._follow_ring(gate, command, start_us)
+            self._synchronised = step
+            ended = SyncEnded(epoch, step, True, tokens, real_us, "")
+        except (SyncFailed, Superseded) as error:
+            reason = str(error)[:_REASON]
+            ended = SyncEnded(epoch, step, False, 0, link.now_us() - start_us, reason)
         gate.flush()
-        link.send(SyncEnded(command.epoch, command.step, ok, tokens, real_us, reason))
+        link.send(ended)
+
+    def _sum(self, command: RunSync) -> int:
+        """Sum gradients and tokens; the tokens behind the sum. Raises SyncFailed."""
+        staged = self.state.stage()
+        self._sync.all_reduce(staged, command.rank, command.world, self._store(command))
+        return self.state.summed_tokens()
+
+    def _meet(
+        self,
+        group: SiteGroup,
+        link: Port,
+        gate: GateEngine,
+        command: RunSync | ShareState,
+        store: str,
+    ) -> None:
+        """Wait for the other members at the gate, where one is told of a death among them."""
+        group.meet(
+            command.rank,
+            command.world,
+            store,
+            lambda: gate.pause_until(link.now_us() + _MEET_POLL_US),
+        )
+
+    def _store(self, command: RunSync | ShareState) -> str:
+        """A prefix of its own per job and epoch: keys of a rendezvous cannot be used twice."""
+        return f"{command.store}/{self.config.job}/epoch{command.epoch}"
 
     def _follow_ring(self, gate: GateEngine, command: RunSync, start_us: int) -> None:
         """One optimiser quantum per bucket, not before the bucket has been summed by the model.
@@ -214,6 +259,30 @@ class TrainerExecutor:
             if block == 0:
                 self.state.apply()
             gate.close()
+
+    def _share(self, link: Port, gate: GateEngine, command: ShareState) -> None:
+        """Give the state, or take it and hold it back for its modelled time.
+
+        It is whole before the hold: who is unwound there has the giver's state and no open step.
+        """
+        start_us = link.now_us()
+        self._rewind()
+        gate.flush()
+        epoch, step, rank = command.epoch, command.step, command.rank
+        try:
+            with gate.supersedable(epoch, step):
+                store = f"{self._store(command)}/share"
+                self._meet(self._sharing, link, gate, command, store)
+                share_state(self._sharing, self.state, rank, command.world, store)
+                real_us = link.now_us() - start_us
+                if rank > 0 and self.config.pace == "emulated":
+                    gate.pause_until(start_us + command.transfer_us)
+            ended = ShareEnded(epoch, step, True, digest(self.state.module), real_us, "")
+        except (SyncFailed, Superseded) as error:
+            reason = str(error)[:_REASON]
+            ended = ShareEnded(epoch, step, False, "", link.now_us() - start_us, reason)
+        gate.flush()
+        link.send(ended)
 
     def _keep(self, link: Port, command: ApplyStep) -> None:
         if self._synchronised != command.step:

@@ -7,6 +7,7 @@ A collective that fails, or that must be repeated among other members, therefore
 
 from __future__ import annotations
 
+import hashlib
 from typing import cast
 
 import torch
@@ -22,6 +23,8 @@ from testbed.rng import generator
 _BETA1, _BETA2, _ADAM_EPSILON = 0.9, 0.999, 1e-8
 """torch's defaults."""
 _EPSILON = 1e-6
+_HASH_BYTES = 7
+"""Fits an int64 of either sign."""
 
 
 class TrainingState:
@@ -120,6 +123,39 @@ class TrainingState:
                 tensor.copy_(before)
         self._provisional = False
 
+    def layout(self) -> list[int]:
+        """[parameters that are trained, bytes of the whole state, a hash of its tensors' shapes and
+        types]: where they are equal, one's packed state is of use to the other."""
+        tensors = self._whole()
+        shapes = repr([(tuple(tensor.shape), str(tensor.dtype)) for tensor in tensors])
+        shape_hash = hashlib.blake2b(shapes.encode(), digest_size=_HASH_BYTES).digest()
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return [self.parameter_count, size, int.from_bytes(shape_hash)]
+
+    @torch.no_grad()
+    def pack(self) -> Tensor:
+        """All that later steps depend on, without the open step's gradients, as bytes on the host.
+
+        No step may be provisional.
+        """
+        return torch.cat([_as_bytes(tensor) for tensor in self._whole()])
+
+    @torch.no_grad()
+    def unpack(self, packed: Tensor) -> None:
+        """Become what another state of the same layout has packed, with no open step."""
+        self.undo()
+        self.drop()
+        whole = self._whole()
+        pieces = torch.split(packed, [t.numel() * t.element_size() for t in whole])
+        for tensor, piece in zip(whole, pieces, strict=True):
+            # A copy of its own is aligned as the type needs it.
+            tensor.copy_(piece.clone().view(tensor.dtype).view_as(tensor))
+        self._applied = int(whole[0])
+
+    def _whole(self) -> tuple[Tensor, ...]:
+        """The number of applied steps, what an optimiser step changes, and the module's buffers."""
+        return (torch.tensor(self._applied), *self._changing, *self.module.buffers())
+
     def warm_up_optimiser(self) -> None:
         """Take one step and undo it: all buffers are touched, no parameter is changed."""
         self.stage()
@@ -154,3 +190,7 @@ class TrainingState:
             piece.view_as(parameter)
             for piece, parameter in zip(pieces, self._parameters, strict=True)
         ]
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)

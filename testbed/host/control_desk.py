@@ -53,7 +53,8 @@ class ControlDesk:
         self._context.term()
 
     def expect(self, node: str, life: int) -> None:
-        """From here on that life of the node is heard."""
+        """From here on that life of the node is heard, and no other."""
+        self._nodes = {source: known for source, known in self._nodes.items() if known != node}
         self._nodes[routing_id(self._run_token, node, life)] = node
 
     def send(self, node: str, life: int, message: Message) -> None:

@@ -2,8 +2,8 @@
 
 Owns the file format, what the hash is taken of, and the replay. An entry is a length-prefixed
 msgpack array; the first one is the node's birth, then one per input ``[sequence, now_us, kind,
-...]``, with messages as the frames that were received; every ``HASH_EVERY`` steps, and at the end,
-``["H", step, digest]``.
+...]``, with messages as the frames that were received; every ``HASH_EVERY`` steps, at a flush, and
+at the end, ``["H", step, digest]``.
 """
 
 from __future__ import annotations
@@ -131,6 +131,7 @@ class Stepper:
         self._encodes = encodes
         self._sequences: dict[str, int] = {}
         self._hash = EffectHash()
+        self._hashed_steps = 0
         self.steps = 0
 
     def feed(
@@ -163,6 +164,21 @@ class Stepper:
             sequence = self._sequences.get(effect.to, 0)
             self._sequences[effect.to] = sequence + 1
         return message_frames(effect, sequence, now_us)
+
+    def restart_sequence(self, peer: str) -> None:
+        """A new life of a peer: the messages to it are numbered from 0."""
+        self._sequences.pop(peer, None)
+
+    def flush(self) -> None:
+        """Write a hash of what is new, and hand the journal to the operating system.
+
+        So what a node did shortly before it was killed can be compared, too.
+        """
+        if self._journal is not None:
+            if self.steps != self._hashed_steps:
+                self._hashed_steps = self.steps
+                self._journal.hash(self.steps, self._hash.digest())
+            self._journal.flush()
 
     def close(self) -> None:
         """Write the last hash and close the journal."""

@@ -39,6 +39,14 @@ class LatencyMeter:
         way.next_sequence = sequence + 1
         return max(0, missing)
 
+    def passed(self, source: str, sequence: int) -> None:
+        """Note a message whose latency says nothing."""
+        self._ways.setdefault(source, _Way()).next_sequence = sequence + 1
+
+    def restart(self, source: str) -> None:
+        """A new life of that source counts its messages from 0; latencies of all are kept."""
+        self._ways.setdefault(source, _Way()).next_sequence = 0
+
     def summary(self, factor: float) -> dict[str, list[int]]:
         """Source -> [p50, p99, count], latencies times ``factor``."""
         found = {}

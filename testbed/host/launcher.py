@@ -1,7 +1,8 @@
 """The launcher: owns every process of a run, from spawn to clean-up, and its order of phases.
 
-Phases: spawn -> handshake (HELLO, CONFIG, READY) -> START -> run -> drain -> stop. The first thing
-that goes wrong is the run's cause; what follows from it is only logged. Every wait has a bound.
+Phases: spawn -> handshake (HELLO, CONFIG, READY) -> START -> run -> drain -> stop. A dead node that
+may be restarted goes through the first three again, while the others run on. What goes wrong beyond
+that first is the run's cause; what follows from it is only logged. Every wait has a bound.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from protocols.control import (
     Config,
@@ -22,28 +23,27 @@ from protocols.control import (
     Heartbeat,
     Hello,
     Inject,
+    PeerJoined,
     PeerStatus,
     Ready,
     Start,
     Stats,
-    Stop,
 )
 from protocols.errors import ProtocolError, RanloomError
 from protocols.messages import PROTOCOL_VERSION, Message
 from testbed.errors import NodeFailed
 from testbed.host.birth import Birth
-from testbed.host.children import Child
 from testbed.host.control_desk import ControlDesk
 from testbed.host.executor_child import describe_exit
-from testbed.host.faults import injections, kills
+from testbed.host.faults import death, injections, kill, kills, restart
 from testbed.host.live_result import LiveResult
 from testbed.host.liveness import Liveness
-from testbed.host.members import Member, config_of
+from testbed.host.members import Member, Members
 from testbed.host.rendezvous import Rendezvous
+from testbed.host.restarts import RestartBook
 from testbed.host.run_dir import RunDirectory
-from testbed.topology.node_config import NodePlan, plan_nodes
+from testbed.topology.node_config import plan_nodes
 from testbed.topology.schema import Topology
-from testbed.topology.views import RECORDER
 
 START_LEAD_NS = 500_000_000
 _POLL_S = 0.1
@@ -75,10 +75,10 @@ class Launcher:
         self._run_dir = run_dir
         self._on_progress = on_progress
         self._plans = {plan.node: plan for plan in plan_nodes(topology)}
-        self._members: dict[str, Member] = {}
         self._control = ControlDesk(
             f"ipc://{run_dir.runtime}/control", run_dir.token, self._on_message
         )
+        self._members = Members(self._plans, run_dir, self._control)
         self._rendezvous: Rendezvous | None = None
         self._liveness = Liveness(self._host.missing_wall_ms / 1000, self._host.dead_wall_ms / 1000)
         self._changed = asyncio.Event()
@@ -88,6 +88,8 @@ class Launcher:
         self._epoch_ns = 0
         self._progress = ""
         self._kills = kills(topology)
+        self._restarts = RestartBook(self._host.restart, self._host.start_wall_ms / 1000)
+        self._ending = False
         self.result = LiveResult(rejected=self._control.rejected)
 
     # --- the phases -----------------------------------------------------------------------------
@@ -122,31 +124,23 @@ class Launcher:
         if any(plan.kind == "trainer" for plan in self._plans.values()):
             self._rendezvous = Rendezvous(self._run_dir, self._fail)
             await self._rendezvous.start(self._host.start_wall_ms / 1000)
-        for plan in self._plans.values():
-            self._spawn_node(plan, 1)
-
-    def _spawn_node(self, plan: NodePlan, life: int) -> None:
-        runtime = self._run_dir.runtime
-        index = list(self._plans).index(plan.node)
-        command = [sys.executable, "-m", "nodes", plan.kind, "--node", plan.node]
-        command += ["--life", str(life), "--control", f"ipc://{runtime}/control"]
-        command += ["--inbox", f"ipc://{runtime}/{index}.{life}"]
-        command += ["--run-token", self._run_dir.token, "--runtime-dir", str(runtime)]
-        command += ["--launcher-pid", str(os.getpid())]
-        log = self._run_dir.path / "logs" / f"{plan.node}.log"
-        child = Child(plan.node, command, log, self._on_exit)
-        self._run_dir.note_process("node", plan.node, child.pid)
-        self._members[plan.node] = Member(plan, child, life)
-        self._control.expect(plan.node, life)
+        for node in self._plans:
+            self._members.spawn(node, self._on_exit)
 
     def _start(self) -> None:
         self._epoch_ns = time.monotonic_ns() + START_LEAD_NS
-        for injection in injections(self._topology):
-            inject = Inject(injection.fault, injection.at_us, injection.numbers)
-            self._send(injection.node, inject)
-        for member in self._members.values():
-            self._liveness.expect(member.plan.node, time.monotonic())
-            self._send(member.plan.node, Start(self._epoch_ns))
+        for member in self._members:
+            self._start_node(member)
+
+    def _start_node(self, member: Member) -> None:
+        """START, after the node's faults that are still to come."""
+        node = member.plan.node
+        now_us = self._now_us()
+        for fault in injections(self._topology):
+            if fault.node == node and fault.at_us > now_us:
+                self._members.send(node, Inject(fault.fault, fault.at_us, fault.numbers))
+        self._liveness.expect(node, time.monotonic())
+        self._members.send(node, Start(self._epoch_ns))
 
     async def _until_finished(self) -> None:
         """Until the MACs and the coordinator have nothing open, or something fails."""
@@ -169,31 +163,26 @@ class Launcher:
             self.result.reason += f"; {error}"
 
     def _drain(self, reason: str, *, at_once: bool) -> None:
-        for member in self._members.values():
-            self._send(member.plan.node, Drain(reason, at_once))
+        self._give_up_restarts()
+        for member in self._members:
+            self._members.send(member.plan.node, Drain(reason, at_once))
+
+    def _give_up_restarts(self) -> None:
+        """The run ends: nothing is started again any more."""
+        self._ending = True
+        self._restarts.cancel()
+        self._members.drop_newcomers()
 
     async def _stop_all(self) -> None:
-        """Nodes first, so that their last rows reach the recorder; then it; then the store."""
+        """All nodes, then the store."""
         limit_s = self._host.stop_wall_ms / 1000
+        self._give_up_restarts()
         if self.result.status == "failed":
             self._drain("the run failed", at_once=True)
             limit_s = min(limit_s, _FAILED_STOP_S)
         if self._interrupts > 1:
             limit_s = min(limit_s, _HURRIED_STOP_S)
-        others = [m for m in self._members.values() if m.plan.node != RECORDER]
-        last = [m for m in self._members.values() if m.plan.node == RECORDER]
-        for group in (others, last):
-            for member in group:
-                member.stopping = True
-                if member.child.code is None:
-                    self._send(member.plan.node, Stop(self.result.reason or "the run is over"))
-            deadline = time.monotonic() + limit_s
-            for member in group:
-                left_s = max(0.0, deadline - time.monotonic())
-                if not await member.child.wait(left_s):
-                    member.child.kill()
-                    await member.child.wait(2.0)
-                member.child.kill()  # what is left of its group: an executor without its host
+        await self._members.stop(self.result.reason or "the run is over", limit_s)
         if self._rendezvous is not None:
             await self._rendezvous.stop()
 
@@ -225,16 +214,30 @@ class Launcher:
                 self._tick()
 
     def _tick(self) -> None:
-        """What is due by the clock: liveness, the launcher's faults, progress."""
-        for change in self._liveness.check(time.monotonic()):
-            self._broadcast_status(change.node, change.status, change.reason)
+        """What is due by the clock: liveness, restarts, the launcher's faults, progress."""
+        now_s = time.monotonic()
+        for change in self._liveness.check(now_s):
+            member = self._members[change.node]
+            if change.status == "lost" and self._may_restart(member):
+                member.how = f": {change.reason}"
+                member.child.kill()  # its exit, which follows, is its death
+                continue
+            self._members.report(change.node, change.status, change.reason)
             if change.status == "lost":
-                self._fail(NodeFailed(f"{change.node}: {change.reason}"), change.node)
+                self._fail(self._failed(member, f": {change.reason}"), change.node)
+        for node in self._restarts.due(now_s):
+            self._members.spawn(node, self._on_exit)
+        for node in self._restarts.overdue(now_s):
+            limit_s = self._host.start_wall_ms / 1000
+            late = f", started again, was not ready after {limit_s:.0f} s (host.start_wall_ms)"
+            self._fail(self._failed(self._members[node], late), node)
         now_us = self._now_us()
         while self._kills and self._kills[0][0] <= now_us and self._epoch_ns:
             at_us, node = self._kills.pop(0)
-            self.result.faults.append({"kind": "kill", "node": node, "at_us": at_us, "seen": True})
-            self._members[node].child.kill()
+            child = self._members[node].child
+            self.result.faults.append(kill(node, at_us, seen=child.code is None))
+            if child.code is None:
+                child.kill()
         if self._epoch_ns:
             self._on_progress(max(0, now_us), self._progress)
 
@@ -242,15 +245,15 @@ class Launcher:
         return (time.monotonic_ns() - self._epoch_ns) // self._wall_ns_per_us
 
     def _all_ready(self) -> bool:
-        return all(member.ready for member in self._members.values())
+        return all(member.ready for member in self._members)
 
     def _not_ready(self) -> str:
-        waiting = [name for name, member in self._members.items() if not member.ready]
+        waiting = [member.plan.node for member in self._members if not member.ready]
         return f"these nodes were not ready: {', '.join(waiting)} (host.start_wall_ms)"
 
     def _must_finish(self) -> list[Member]:
         kinds = ("gnb_mac", "coordinator")
-        return [member for member in self._members.values() if member.plan.kind in kinds]
+        return [member for member in self._members if member.plan.kind in kinds]
 
     def _all_finished(self) -> bool:
         return all(member.finished for member in self._must_finish())
@@ -268,46 +271,58 @@ class Launcher:
                 raise ProtocolError("wrong-version", f"{node} speaks version {version}")
             case Hello(inbox=inbox, life=life) if life == member.life:
                 member.inbox = inbox
-                if all(other.inbox for other in self._members.values()):
-                    self._configure()
+                if self._epoch_ns:
+                    self._configure([member])
+                elif all(other.inbox for other in self._members):
+                    self._configure(self._members)
             case Ready(detail=detail):
                 facts = json.loads(detail)
                 self.result.ready[node] = facts
                 if facts.get("executor_pid"):
                     self._run_dir.note_process("executor", node, facts["executor_pid"])
                 member.ready = True
+                self._join(member)
             case Heartbeat(progress=progress, note=note):
                 facts = json.loads(note)
                 self._progress = facts.get("progress") or self._progress
                 for change in self._liveness.beat(node, progress, time.monotonic()):
-                    self._broadcast_status(change.node, change.status, change.reason)
+                    self._members.report(change.node, change.status, change.reason)
                 return
             case Drained():
                 member.finished = True
             case Stats(document=document):
                 self.result.stats[node] = json.loads(document)
+            case Failed() if member.child.code is not None:
+                pass  # its exit has been dealt with
+            case Failed(error=error, reason=reason) if self._may_restart(member):
+                member.how = f": {error}: {reason}"  # its exit, which follows, is its death
+                limit_s = self._host.stop_wall_ms / 1000
+                asyncio.get_running_loop().call_later(limit_s, member.child.kill)
             case Failed(error=error, reason=reason):
-                self._fail(NodeFailed(f"{node} ({member.plan.kind}): {error}: {reason}"), node)
+                self._fail(self._failed(member, f": {error}: {reason}"), node)
             case _:
                 raise ProtocolError("unexpected-message", f"{type(message).__name__} from {node}")
         self._changed.set()
 
-    def _configure(self) -> None:
-        """All inboxes are known: every node gets its CONFIG."""
+    def _configure(self, members: Iterable[Member]) -> None:
+        """All inboxes are known: these nodes get their CONFIG."""
         facts = {"store": self._rendezvous.endpoint} if self._rendezvous else {}
-        for member in self._members.values():
+        for member in members:
             birth = Birth(member.plan, member.life, self._topology, facts, "")
-            config = config_of(birth, self._members, self._run_dir.path, self._wall_ns_per_us)
-            self._send(member.plan.node, Config(config.model_dump_json()))
+            config = self._members.config_of(birth, self._wall_ns_per_us)
+            self._members.send(member.plan.node, Config(config.model_dump_json()))
 
-    def _send(self, node: str, message: Message) -> None:
-        self._control.send(node, self._members[node].life, message)
-
-    def _broadcast_status(self, node: str, status: str, reason: str) -> None:
-        for member in self._members.values():
-            if node in member.plan.peers or member.plan.node in self._plans[node].peers:
-                self._send(member.plan.node, PeerStatus(node, status, reason))
-        print(f"warning: {node} is {status}: {reason}", file=sys.stderr)
+    def _join(self, member: Member) -> None:
+        """A newcomer is ready: its peers are told where it is, and it joins the run."""
+        node, life = member.plan.node, member.life
+        back = self._restarts.ready(node, time.monotonic())
+        if back is None:
+            return  # before START, or where the run has given restarts up
+        self._members.send_peers(node, PeerJoined(node, life, member.inbox))
+        self._start_node(member)
+        start_ms = round(back.start_s * 1000)
+        self.result.faults.append(restart(node, life, self._now_us(), start_ms))
+        print(f"{node} is back (life {life}) after {back.away_s:.1f} s", file=sys.stderr)
 
     # --- what goes wrong ------------------------------------------------------------------------
 
@@ -315,10 +330,37 @@ class Launcher:
         member = self._members[node]
         self._liveness.forget(node)
         if not member.stopping:
-            kind = member.plan.kind
-            self._broadcast_status(node, "lost", describe_exit(code))
-            self._fail(NodeFailed(f"{node} ({kind}) {describe_exit(code)}"), node)
+            self._on_death(member, member.how or f" {describe_exit(code)}")
         self._changed.set()
+
+    def _on_death(self, member: Member, how: str) -> None:
+        """A node has ended unasked: it is started again, or the run fails."""
+        node, kind = member.plan.node, member.plan.kind
+        reason = how.lstrip(": ")
+        may = self._may_restart(member)
+        if self._epoch_ns:
+            fault = death(node, member.life, self._now_us(), reason, restarted=may)
+            self.result.faults.append(fault)
+        if not may:
+            self._members.report(node, "lost", reason)
+            self._fail(self._failed(member, how), node)
+            return
+        member.child.kill()  # what is left of its group: an executor without its host
+        if member.ready:  # who has never joined is lost already
+            self._members.send_peers(node, PeerStatus(node, "lost", reason))
+        grant = self._restarts.grant(node, kind, time.monotonic())
+        print(f"warning: {node}{how}; {grant}", file=sys.stderr)
+
+    def _may_restart(self, member: Member) -> bool:
+        """Whether that node is started again if it ends now."""
+        running = self._epoch_ns and not self._ending and self._failure is None
+        left = self._restarts.left(member.plan.node, member.plan.kind)
+        return bool(running and not member.stopping and left)
+
+    def _failed(self, member: Member, how: str) -> NodeFailed:
+        """A node's end as the run's cause."""
+        node, kind = member.plan.node, member.plan.kind
+        return NodeFailed(f"{node} ({kind}){how}{self._restarts.used_up(node, kind)}")
 
     def _on_signal(self, number: int) -> None:
         """First: drain. Second: give back what is open, and stop in a hurry. Third: kill."""
@@ -327,15 +369,10 @@ class Launcher:
             print("ending: what is open is finished first; again to stop at once", file=sys.stderr)
         elif self._interrupts == 2:
             self._drain("the run was interrupted twice", at_once=True)
-            asyncio.get_running_loop().call_later(3 * _HURRIED_STOP_S, self._kill_all)
+            asyncio.get_running_loop().call_later(3 * _HURRIED_STOP_S, self._members.kill)
         elif self._interrupts > 2:
-            self._kill_all()
+            self._members.kill()
         self._changed.set()
-
-    def _kill_all(self) -> None:
-        for member in self._members.values():
-            member.stopping = True
-            member.child.kill()
 
     def _fail(self, error: RanloomError, node: str = "") -> None:
         if self._failure is None:
@@ -351,18 +388,13 @@ class Launcher:
         if self._epoch_ns:
             now_s = max(0.0, self._now_us() / 1e6)
             self.result.reason += f" (about {now_s:.2f} s emulated)"
-        member = self._members.get(self._failed_node)
-        if member is not None:
-            self.result.tail = member.child.log_tail(_TAIL_LINES)
-            self.result.log = str(member.child.log)
+        if self._failed_node:
+            child = self._members[self._failed_node].child
+            self.result.tail = child.log_tail(_TAIL_LINES)
+            self.result.log = str(child.log)
 
     def _measure_memory(self) -> None:
         pids = {"launcher": os.getpid()}
         if self._rendezvous is not None:
             pids["rendezvous"] = self._rendezvous.pid
-        for name, member in self._members.items():
-            pids[name] = member.child.pid
-            executor = self.result.ready.get(name, {}).get("executor_pid")
-            if executor:
-                pids[f"{name}/executor"] = executor
-        self.result.measure_memory(pids)
+        self.result.measure_memory(pids | self._members.process_ids(self.result.ready))

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from testbed.host.faults import fault_entries
 from testbed.host.launcher import Launcher, OnProgress
 from testbed.host.live_result import LiveResult
 from testbed.host.manifest import common_manifest, live_manifest, write_manifest
@@ -95,7 +96,7 @@ def run_simulated(
         "clock_source": "virtual",
         "training": {},
         "messages": {},
-        "faults": [fault.model_dump() for fault in topology.faults],
+        "faults": fault_entries(topology, result.faults),
         "outcome": {"status": "done", "reason": ""},
         "overheads": {
             "message_overhead_wall_us": topology.host.message_overhead_wall_us,

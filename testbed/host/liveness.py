@@ -23,7 +23,7 @@ class _Pulse:
 
 class Liveness:
     """*Missing* after ``missing_s`` without a heartbeat, healed by the next one; *lost* after
-    ``lost_s``, for good."""
+    ``lost_s``, for good, unless its next life is expected."""
 
     def __init__(self, missing_s: float, lost_s: float) -> None:
         self._missing_s = missing_s

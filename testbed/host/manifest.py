@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.host.faults import fault_entries
 from testbed.topology.node_config import plan_nodes
 from testbed.topology.schema import Topology
 
@@ -78,8 +79,7 @@ def live_manifest(
         "memory": {"pss_bytes": result.pss_bytes, "pss_by_process": result.pss_by_node},
         "training": training,
         "messages": _messages(result, wall_s, {node: plan.kind for node, plan in kinds.items()}),
-        "faults": result.faults
-        + [fault.model_dump() for fault in topology.faults if fault.kind != "kill"],
+        "faults": fault_entries(topology, result.faults),
         "outcome": {"status": result.status, "reason": result.reason},
         "replay": "events/*.mp: python run.py replay RUN_DIR",
     }

@@ -1,6 +1,7 @@
 """The live host of one node: its sockets, timers, executor, journal and clock.
 
-HELLO -> CONFIG -> READY -> START -> steps -> STOP -> exit 0. What its steps ask for is done in
+HELLO -> CONFIG -> READY -> START -> steps -> STOP -> exit 0. A later life of a node joins a run
+that goes on: its START names an epoch that has passed. What its steps ask for is done in
 ``effects``; its timers are in ``timers``, its data sockets in ``post``, its executor in
 ``executor_child``; nothing here blocks.
 """
@@ -34,6 +35,7 @@ from protocols.control import (
     Heartbeat,
     Hello,
     Inject,
+    PeerJoined,
     PeerStatus,
     Ready,
     Refused,
@@ -196,6 +198,7 @@ class NodeProcess:
         """Measure a message's way, and hold it back for the rest of its link's latency."""
         event = Received(source, message)
         if self._clock is None:
+            self._post.meter.passed(source, envelope.sequence)
             self._feed(event, frames)
             return
         now_us = self._clock.now_us()
@@ -239,7 +242,11 @@ class NodeProcess:
             case Start(epoch_ns=epoch_ns):
                 self._start_clock(epoch_ns)
             case PeerStatus(node=node, status=status, reason=reason):
+                if status == "lost":
+                    self._post.lose(node)
                 self._feed(PeerChanged(node, status, reason))
+            case PeerJoined():
+                self._on_joined(message)
             case Inject(fault=fault, at_us=at_us, numbers=numbers):
                 self._feed(Injected(fault, at_us, numbers))
             case Drain(reason=reason, at_once=at_once):
@@ -249,9 +256,21 @@ class NodeProcess:
             case Stop(reason=reason) if not self._stopped.done():
                 self._stopped.set_result(reason)
 
+    def _on_joined(self, joined: PeerJoined) -> None:
+        """A lost peer lives again: the node hears that before anything that the newcomer says."""
+        try:
+            self._post.replace(joined.node, joined.life, joined.inbox)
+        except ProtocolError as error:
+            self._post.reject(error.code, f"from the launcher: {error}")
+            return
+        if self._stepper is not None:
+            self._stepper.restart_sequence(joined.node)
+        self._feed(PeerChanged(joined.node, "joined", f"life {joined.life}"))
+        self._post.look()
+
     def _start_clock(self, epoch_ns: int) -> None:
         clock = EmulatedClock(epoch_ns, self._scale_ns)
-        if clock.now_us() >= 0:
+        if clock.now_us() >= 0 and self._arguments.life == 1:
             late_ms = clock.now_us() * self._scale_ns / 1e6
             self._fail(FidelityError(f"START came {late_ms:.0f} ms after the epoch"))
             return
@@ -309,8 +328,8 @@ class NodeProcess:
         self._loop.call_later(self._heartbeat_s, self._beat)
 
     def _flush_journal(self) -> None:
-        if self._journal is not None and not self._stopped.done():
-            self._journal.flush()
+        if self._stepper is not None and not self._stopped.done():
+            self._stepper.flush()
             self._loop.call_later(_FLUSH_MS / 1000, self._flush_journal)
 
     def _flush_rows(self) -> None:

@@ -74,6 +74,7 @@ def trace_events(recording: Recording, from_us: int, to_us: int) -> list[Event]:
             events += _counter(pid, name, steps, from_us, to_us)
         events += _promises(recording, timeline, pid, from_us, to_us)
         events += _overlaps(timeline, pid, from_us, to_us)
+        events += _members(recording, timeline, pid, from_us, to_us)
     # Of spans that begin together the longer one comes first, so that they nest.
     events.sort(key=lambda event: (event["ts"], event["pid"], -event.get("dur", 0)))
     return meta + events
@@ -179,8 +180,21 @@ def _overlaps(timeline: SiteTimeline, pid: int, from_us: int, to_us: int) -> Ite
         }  # fmt: skip
 
 
+def _members(
+    recording: Recording, timeline: SiteTimeline, pid: int, from_us: int, to_us: int
+) -> Iterator[Event]:
+    """Where the site's trainers were lost and came back."""
+    for change in recording.member_changes:
+        if change.site == timeline.site.name and from_us <= change.at_us < to_us:
+            yield {
+                "ph": "i", "s": "p", "cat": "member", "name": f"{change.node} {change.text}",
+                "pid": pid, "tid": 2, "ts": change.at_us, "args": {"epoch": change.epoch},
+            }  # fmt: skip
+
+
 def _steps(recording: Recording, from_us: int, to_us: int) -> Iterator[Event]:
-    """Training steps from assignment to commit, or to where they were abandoned."""
+    """Training steps from assignment to commit, or to where they were abandoned; instants where
+    they went on in another epoch."""
     names = {job.index: job.name for job in recording.scope.jobs}
     ends = (StepEvent.COMMITTED, StepEvent.ABANDONED)
     begun: dict[tuple[int, int], int] = {}
@@ -188,7 +202,13 @@ def _steps(recording: Recording, from_us: int, to_us: int) -> Iterator[Event]:
     for row in rows.iter_rows(named=True):
         key = (row["job"], row["step"])
         if row["event"] == StepEvent.ASSIGNED:
-            begun[key] = row["at_us"]
+            begun.setdefault(key, row["at_us"])
+        elif row["event"] == StepEvent.REGROUPED and from_us <= row["at_us"] < to_us:
+            name = f"{names.get(row['job'], row['job'])} step {row['step']} regrouped"
+            yield {
+                "ph": "i", "s": "p", "cat": "step", "name": name, "pid": _COORDINATOR, "tid": 1,
+                "ts": row["at_us"], "args": {"epoch": row["epoch"]},
+            }  # fmt: skip
         elif row["event"] in ends and key in begun:
             start_us = begun.pop(key)
             if start_us < to_us and row["at_us"] > from_us:

@@ -33,7 +33,9 @@ from testbed.gpu.spare import (
     stack,
 )
 from testbed.record.measure.training import loss_curve
-from testbed.record.recording import Recording, SiteTimeline, ints
+from testbed.record.recording import Recording, SiteTimeline
+from testbed.record.schema import MemberEvent
+from testbed.record.tables import ints
 
 WINDOW_US = 20_000
 
@@ -51,6 +53,12 @@ _KINDS = {
     QuantumKind.BACKWARD: "#e2793d",
     QuantumKind.OPTIMISER: "#2a9d8f",
     QuantumKind.FAULT: "#b3001b",
+}
+_MEMBERS = {
+    MemberEvent.LOST: _VIOLATION,
+    MemberEvent.JOINED: _INK,
+    MemberEvent.ADMITTED: _INK,
+    MemberEvent.HEALED: "#1d7a46",
 }
 _STATES = {TrainerState.WORK: "#f7dcae", TrainerState.WAITING: "#c3c9d2"}
 
@@ -161,6 +169,7 @@ def _draw_gpu(
     _fill(axes, timeline.lease, from_us, to_us, top=sms, color=_LEASE, zorder=1)
     _outline(axes, timeline.lease, from_us, to_us, top=sms, color=_LEASE_EDGE, zorder=2)
     _draw_quanta(axes, timeline, from_us, to_us)
+    _draw_members(axes, recording, timeline, (from_us, to_us), tuple(MemberEvent))
     downlink = _of_direction(timeline.tasks, DOWNLINK)
     both = stack(*(ints(timeline.tasks, name) for name in ("start_us", "end_us", "sms")))
     _fill(axes, both, from_us, to_us, color=_RAN_UL, zorder=4)
@@ -197,6 +206,33 @@ def _draw_quanta(axes: Axes, timeline: SiteTimeline, from_us: int, to_us: int) -
         if boxes:
             axes.add_collection(
                 PolyCollection(boxes, facecolors=color, edgecolors="white", lw=0.4, zorder=3)
+            )
+
+
+def _draw_members(
+    axes: Axes,
+    recording: Recording,
+    timeline: SiteTimeline,
+    window: tuple[int, int],
+    events: tuple[MemberEvent, ...],
+) -> None:
+    """Where the site's trainers were lost and came back: a line, with what it was beside it."""
+    for change in recording.member_changes:
+        inside = change.site == timeline.site.name and window[0] <= change.at_us < window[1]
+        if inside and change.event in events:
+            color = _MEMBERS[change.event]
+            axes.axvline(change.at_us / 1e3, color=color, lw=1.4, ls=(0, (1, 1)), zorder=8)
+            axes.annotate(
+                change.text,
+                (change.at_us / 1e3, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(3, -4),
+                textcoords="offset points",
+                va="top",
+                fontsize=7.5,
+                color=color,
+                bbox={"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1},
+                zorder=8,
             )
 
 
@@ -274,6 +310,8 @@ def _draw_shares(axes: Axes, recording: Recording, timeline: SiteTimeline, bins:
         base = top
     if recording.from_us:
         axes.axvspan(0, recording.from_us / 1e3, color="white", alpha=0.55, lw=0)
+    lost_and_back = (MemberEvent.LOST, MemberEvent.HEALED)
+    _draw_members(axes, recording, timeline, (0, span), lost_and_back)
     axes.set_ylim(0, 100)
     axes.set_xlim(0, span / 1e3)
     axes.set_yticks([0, 50, 100])

@@ -1,7 +1,7 @@
 """One run as the figures see it: its scope, its tables, the interval, and each site's timeline.
 
 Owns the step from rows to step functions: what the RAN held and wanted, leases, quanta by their
-fate, what trainers were about.
+fate (``fates.py``), what trainers were about.
 """
 
 from __future__ import annotations
@@ -11,22 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from testbed.gpu.quanta import QuantumKind
-from testbed.gpu.spare import Ints, Steps, TrainerState, largest, stack, states
-from testbed.record.schema import SampleEvent, StepEvent, TrainerEvent
+from testbed.gpu.spare import Steps, TrainerState, largest, stack, states
+from testbed.record.fates import COMMITTED, WASTE_CAUSES, fates
+from testbed.record.membership import MemberChange, member_changes
+from testbed.record.schema import MemberEvent, TrainerEvent
 from testbed.record.scope import RunScope, SiteScope
-from testbed.record.tables import NODE
-
-COMMITTED = "committed"
-FAULT = "injected_fault"
-RETURNED = "samples_returned"
-ABANDONED = "step_abandoned"
-OPEN = "step_open"
-WASTE_CAUSES = (RETURNED, ABANDONED, OPEN, FAULT)
+from testbed.record.tables import NODE, ints
 
 # The last column that tells how far a table reaches, in emulated time.
 _REACH = {
@@ -71,8 +64,12 @@ class Recording:
     @cached_property
     def timelines(self) -> dict[str, SiteTimeline]:
         """Each site's timeline, by name."""
-        committed = committed_steps(self.tables["steps"])
-        return {site.name: _site_timeline(self, site, committed) for site in self.scope.sites}
+        return {site.name: _site_timeline(self, site) for site in self.scope.sites}
+
+    @cached_property
+    def member_changes(self) -> tuple[MemberChange, ...]:
+        """Which trainers were lost, came back and healed, in order of time."""
+        return member_changes(self.scope, self.tables["membership"])
 
     def _reached_us(self) -> int:
         reached = [self.tables[table][column].max() for table, column in _REACH.items()]
@@ -100,23 +97,10 @@ class SiteTimeline:
     state: Steps
 
 
-def committed_steps(steps: pl.DataFrame) -> set[tuple[int, int]]:
-    """(job, step) of every committed step."""
-    done = steps.filter(pl.col("event") == StepEvent.COMMITTED)
-    return set(zip(done["job"].to_list(), done["step"].to_list(), strict=True))
-
-
-def ints(frame: pl.DataFrame, column: str) -> Ints:
-    """A column as an int64 array."""
-    return frame[column].to_numpy().astype(np.int64, copy=False)
-
-
-def _site_timeline(
-    recording: Recording, site: SiteScope, committed: set[tuple[int, int]]
-) -> SiteTimeline:
+def _site_timeline(recording: Recording, site: SiteScope) -> SiteTimeline:
     tasks = recording.rows("ran_tasks", site)
     quanta = recording.rows("quanta", site)
-    fate = _fates(recording, site, quanta, committed)
+    fate = fates(recording, site, quanta)
     quanta = quanta.with_columns(pl.Series("fate", fate, dtype=pl.String))
     leases = recording.rows("leases", site)
     pieces = recording.rows("ran_pieces", site)
@@ -132,7 +116,7 @@ def _site_timeline(
         committed=_stacked(quanta, fate == COMMITTED),
         wasted={cause: _stacked(quanta, fate == cause) for cause in WASTE_CAUSES},
         running=stack(*(ints(quanta, name) for name in span)),
-        state=largest(_trainer_states(recording.rows("trainer_events", site))),
+        state=largest(_trainer_states(recording, site)),
     )
 
 
@@ -145,82 +129,31 @@ def _stacked(quanta: pl.DataFrame, which: npt.NDArray[Any]) -> Steps:
     return stack(*(ints(quanta, name)[which] for name in ("start_us", "end_us", "sms")))
 
 
-def _fates(
-    recording: Recording, site: SiteScope, quanta: pl.DataFrame, committed: set[tuple[int, int]]
-) -> npt.NDArray[Any]:
-    """What became of each quantum's work: committed, or the cause of its waste."""
-    fate = np.full(len(quanta), OPEN, dtype=object)
-    node, step = quanta[NODE].to_numpy(), ints(quanta, "step")
-    start = ints(quanta, "start_us")
-    dropped = _dropped_until(recording, site)
-    for trainer in sorted(set(node.tolist())):
-        job = recording.scope.trainers.get(trainer, 0)
-        for number in np.unique(step[node == trainer]).tolist():
-            mine = (node == trainer) & (step == number)
-            if (job, number) in committed:
-                fate[mine] = COMMITTED
-            for cause in (RETURNED, ABANDONED):
-                until_us = dropped.get((cause, trainer, number))
-                if until_us is not None:
-                    fate[mine & (start < until_us)] = cause
-    fate[ints(quanta, "kind") == QuantumKind.FAULT] = FAULT
-    return fate
-
-
-def _dropped_until(recording: Recording, site: SiteScope) -> dict[tuple[str, str, int], int]:
-    """(cause, trainer, step) -> time up to which that trainer's work on the step was lost.
-
-    A trainer drops a step when it is told to abandon it; a trainer that is lost says nothing, and
-    then the samples that it had computed are returned. A step that is never committed is
-    abandoned as a whole where the coordinator says so.
-    """
-    dropped: dict[tuple[str, str, int], int] = {}
-    gone = recording.rows("trainer_events", site).filter(pl.col("event") == TrainerEvent.ABANDONED)
-    for trainer, step, at_us in gone.select(NODE, "step", "at_us").iter_rows():
-        key = (ABANDONED, trainer, step)
-        dropped[key] = max(at_us, dropped.get(key, at_us))
-    given_up = recording.rows("steps").filter(pl.col("event") == StepEvent.ABANDONED)
-    abandoned = given_up.select("job", "step", "at_us").rows()
-    owners = [
-        (trainer, recording.scope.jobs[job])
-        for trainer, job in recording.scope.trainers.items()
-        if trainer in site.nodes and job < len(recording.scope.jobs)
-    ]
-    returned = _returned_work(recording.rows("samples"))
-    for trainer, job in owners:
-        for of_job, step, at_us in abandoned:
-            if of_job == job.index:
-                key = (ABANDONED, trainer, step)
-                dropped[key] = max(at_us, dropped.get(key, at_us))
-        for of_job, step, owner, at_us in returned:
-            if of_job == job.index and job.sites[owner : owner + 1] == (site.name,):
-                key = (RETURNED, trainer, step)
-                dropped[key] = max(at_us, dropped.get(key, at_us))
-    return dropped
-
-
-def _returned_work(samples: pl.DataFrame) -> list[tuple[int, int, int, int]]:
-    """(job, step, owner, time) of each return of samples that a trainer had computed."""
-    key = ["job", "epoch", "step", "sample"]
-    back = samples.filter(pl.col("event") == SampleEvent.RETURNED).drop("owner")
-    if not len(back):
-        return []
-    computed = samples.filter(pl.col("event") == SampleEvent.COMPUTED).select(*key, "owner")
-    lost = back.join(computed.unique(), on=key, how="inner")
-    return sorted(lost.select("job", "step", "owner", "at_us").rows())
-
-
-def _trainer_states(events: pl.DataFrame) -> list[Steps]:
+def _trainer_states(recording: Recording, site: SiteScope) -> list[Steps]:
     """Per trainer, what it is about (see ``_TrainerView``)."""
+    events = recording.rows("trainer_events", site).sort("at_us", "epoch", "step", "event")
     found = []
     for node in sorted(set(events[NODE].to_list())):
-        mine = events.filter(pl.col(NODE) == node).sort("at_us", "epoch", "step", "event")
-        rows = mine.select("at_us", "step", "event").rows()
-        last = max((i for i, row in enumerate(rows) if row[2] == TrainerEvent.ASSIGNED), default=-1)
+        mine = events.filter(pl.col(NODE) == node).select("at_us", "epoch", "step", "event")
+        rows: list[_Happened] = [
+            (at_us, epoch, step, TrainerEvent(event)) for at_us, epoch, step, event in mine.rows()
+        ]
+        rows += [
+            (change.at_us, change.epoch, change.step, change.event)
+            for change in recording.member_changes
+            if change.node == node
+        ]
+        rows.sort(key=lambda row: row[0])  # stable: what became of a member comes after its own
+        assigned = [i for i, row in enumerate(rows) if row[3] is TrainerEvent.ASSIGNED]
+        last = max(assigned, default=-1)
         view = _TrainerView()
-        after = [view.after(step, event, i < last) for i, (_, step, event) in enumerate(rows)]
-        found.append(states(mine["at_us"].to_numpy(), after))
+        after = [view.after(*row[1:], i < last) for i, row in enumerate(rows)]
+        found.append(states([row[0] for row in rows], after))
     return found
+
+
+_Happened = tuple[int, int, int, TrainerEvent | MemberEvent]
+"""(at_us, epoch, step, event)"""
 
 
 class _TrainerView:
@@ -228,26 +161,57 @@ class _TrainerView:
 
     It works while samples are to be computed or a committed step is to be applied (the next step
     is assigned before the last one is applied); it waits from its arrival at a barrier to the
-    commit, and for the assignment of a next step where one follows; else it is idle.
+    commit, and for the assignment of a next step where one follows; else it is idle. So it is from
+    its loss, at which all that it was about is void, until it has the state again.
     """
 
     def __init__(self) -> None:
         self._computing: set[int] = set()
         self._syncing: set[int] = set()
         self._applying: set[int] = set()
+        self._epochs: dict[int, int] = {}
+        self._without_state = False
 
-    def after(self, step: int, event: int, more_to_come: bool) -> TrainerState:
-        for phase in (self._computing, self._syncing, self._applying):
-            if event not in (TrainerEvent.SYNC_BEGUN, TrainerEvent.SYNC_ENDED):
-                phase.discard(step)
-        if event == TrainerEvent.ASSIGNED:
-            self._computing.add(step)
-        elif event == TrainerEvent.COMPUTED:
-            self._syncing.add(step)
-        elif event == TrainerEvent.COMMITTED:
-            self._applying.add(step)
+    def after(
+        self, epoch: int, step: int, event: TrainerEvent | MemberEvent, more_to_come: bool
+    ) -> TrainerState:
+        if isinstance(event, MemberEvent):
+            self._member(event)
+        elif epoch >= self._epochs.get(step, epoch):  # else the step goes on in a later epoch
+            self._own(epoch, step, event)
+        if self._without_state:
+            return TrainerState.IDLE
         if self._computing or self._applying:
             return TrainerState.WORK
-        if self._syncing or (event == TrainerEvent.APPLIED and more_to_come):
+        if self._syncing or (event is TrainerEvent.APPLIED and more_to_come):
             return TrainerState.WAITING
         return TrainerState.IDLE
+
+    def _own(self, epoch: int, step: int, event: TrainerEvent) -> None:
+        if event in _WITHIN_A_PHASE:
+            return
+        for phase in (self._computing, self._syncing, self._applying):
+            phase.discard(step)
+        if event is TrainerEvent.ASSIGNED:
+            self._epochs[step] = epoch
+            self._computing.add(step)
+        elif event is TrainerEvent.COMPUTED:
+            self._syncing.add(step)
+        elif event is TrainerEvent.COMMITTED:
+            self._applying.add(step)
+
+    def _member(self, event: MemberEvent) -> None:
+        if event is MemberEvent.LOST:
+            self._without_state = True
+            for phase in (self._computing, self._syncing, self._applying):
+                phase.clear()
+        elif event is MemberEvent.HEALED:
+            self._without_state = False
+
+
+_WITHIN_A_PHASE = (
+    TrainerEvent.SYNC_BEGUN,
+    TrainerEvent.SYNC_ENDED,
+    TrainerEvent.SHARE_BEGUN,
+    TrainerEvent.SHARED,
+)

@@ -19,6 +19,7 @@ from testbed.record.report_tables import (
     SIMULATED,
     WENT_LABELS,
     Summary,
+    death_lines,
     number,
     share,
     tables,
@@ -58,6 +59,7 @@ def render_html(
         tables=tables(summary),
         violations=violation_rows(summary),
         left_out=sum(s["violations"]["rows_left_out"] for s in summary["spare"]["sites"].values()),
+        deaths=death_lines(summary),
         decisions=listed[-_MOST_DECISIONS:],
         n_decisions=len(listed),
         real=REAL,
@@ -93,6 +95,8 @@ def print_summary(summary: Summary, console: Console, report: Path | None = None
         for row in table.rows:
             shown.add_row(row.label, f"[dim]{escape(row.unit)}[/]", *row.values)
         console.print(shown)
+    for line in death_lines(summary):
+        console.print(line, highlight=False, markup=False)
     _print_violations(summary, console)
     if report is not None:
         console.print(f"report: {report}", soft_wrap=True, highlight=False)

@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.record.fates import LOST, REPEATED
+
 Summary = Mapping[str, Any]
 
 WITHIN = "within bounds"
 
 WENT_LABELS = {
     "committed": "quanta of committed steps",
-    "wasted": "quanta of steps not committed",
+    "wasted": "quanta, work thrown away",
     "leased_fewer_sms": "leased; quantum on fewer SMs",
     "leased_gap": "leased; no quantum fitted or ran",
     "leased_waiting": "leased; waiting for other sites",
@@ -119,6 +121,32 @@ def violation_rows(summary: Summary) -> list[Mapping[str, Any]]:
     return sorted(rows, key=lambda row: (row["at_us"], row["site"]))
 
 
+def death_lines(summary: Summary) -> list[str]:
+    """Each death of a process and what became of its next life, in order of time, and what is
+    missing of it."""
+    faults, simulated = summary["faults"], summary["run"]["mode"] == "sim"
+    lines = [_death(row, simulated) for row in faults["deaths"]]
+    if faults["rows_lost"]:
+        lines.append(
+            "Rows that a killed trainer had not sent yet (at most one second of wall time) are "
+            "missing from its tables."
+        )
+    return lines
+
+
+def _death(row: Mapping[str, Any], simulated: bool) -> str:
+    who, reason, at = f"{row['node']} (life {row['life']})", row["reason"], row["at_us"] / 1e3
+    exited = reason.startswith(("was ", "exited "))
+    died = f"{who} {reason} at {at:.1f} ms" if exited else f"{who} died at {at:.1f} ms ({reason})"
+    if row["ready_at_us"] is None:
+        return f"{died}; {row['ready_at_us_reason']}"
+    wall = "wall, assumed" if simulated else "wall"
+    ready = f"life {row['life'] + 1} was ready {row['start_wall_ms'] / 1e3:.1f} s ({wall}) after"
+    if row["healed_at_us"] is None:
+        return f"{died}; {ready} its start; {row['healed_at_us_reason']}"
+    return f"{died}; {ready} its start and had the state at {row['healed_at_us'] / 1e3:.1f} ms"
+
+
 def share(value: float | None) -> str:
     """A fraction in percent."""
     return "–" if value is None else f"{100 * value:.2f}"
@@ -216,7 +244,10 @@ def _wasted(summary: Summary) -> Table:
         for cause in parts[0]
         if any(part[cause]["sm_us"] for part in parts)
     )
-    return Table("Work thrown away", "SM-time of quanta of steps not committed", columns, rows)
+    scope = "SM-time of quanta whose work was not committed"
+    if any(part[cause]["sm_us"] for part in parts for cause in (LOST, REPEATED)):
+        scope += ", or of what was done again for a step that was"
+    return Table("Work thrown away", scope, columns, rows)
 
 
 def _ran(summary: Summary) -> Table:
@@ -281,6 +312,7 @@ def _training(summary: Summary) -> Table:
         _row("steps committed, measured time", "count", each, "steps_committed"),
         _row("steps committed, whole run", "count", each, "steps_committed_in_run"),
         _row("steps abandoned", "count", each, "steps_abandoned"),
+        *_members(each),
         _row("waiting at the barrier", "% of time", each, "barrier_time_share", share),
         _row("in the collective", "% of time", each, "sync_time_share", share),
     ]
@@ -295,6 +327,23 @@ def _training(summary: Summary) -> Table:
         label = f"samples {key.replace('_', ' ')}, whole run"
         rows.append(_row(label, "count", samples, key))
     return Table("Training", _scope_text(summary), tuple(jobs), tuple(rows))
+
+
+def _members(jobs: list[Mapping[str, Any]]) -> list[Row]:
+    """What became of trainers, where any was lost or a step had to go on in another epoch."""
+    rows = []
+    if any(job["steps_regrouped"] for job in jobs):
+        label = "steps that went on in another epoch"
+        rows.append(_row(label, "count", jobs, "steps_regrouped"))
+    if all(job["members"] is None for job in jobs):
+        return rows
+    each = [job["members"] or {} for job in jobs]
+    rows += [_row(f"members {key}", "count", each, key) for key in ("lost", "joined", "healed")]
+    took = [figures.get("heal_us") or {} for figures in each]
+    for key, label in (("p50", "p50"), ("max", "longest")):
+        if any(took):
+            rows.append(_row(f"from joined to healed, {label}", "µs", took, key))
+    return rows
 
 
 def _fidelity(summary: Summary) -> Table:

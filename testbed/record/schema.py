@@ -103,6 +103,9 @@ TABLES: dict[str, tuple[str, ...]] = {
         "proxy_tokens",
         "samples",
     ),
+    # coordinator: who takes part in a job's steps (event: MemberEvent; member: index of the trainer
+    # in the job's list of sites); epoch and step are those from which on it holds.
+    "membership": ("job", "epoch", "step", "member", "event", "at_us"),
     # coordinator: event: SampleEvent; owner: index of the trainer in the job's list of sites.
     "samples": ("job", "epoch", "step", "sample", "owner", "event", "at_us"),
 }
@@ -115,7 +118,7 @@ below half of that."""
 
 
 class TrainerEvent(IntEnum):
-    """What a trainer went through in a step, in this order."""
+    """What a trainer went through in a step; the first six follow each other."""
 
     ASSIGNED = 0
     COMPUTED = 1
@@ -124,6 +127,8 @@ class TrainerEvent(IntEnum):
     COMMITTED = 4
     APPLIED = 5
     ABANDONED = 6
+    SHARE_BEGUN = 7
+    SHARED = 8
 
 
 class StepEvent(IntEnum):
@@ -134,6 +139,20 @@ class StepEvent(IntEnum):
     COMMITTED = 2
     APPLIED = 3
     ABANDONED = 4
+    REGROUPED = 5
+    """It goes on in another membership epoch: a member was lost, or its sum has failed."""
+
+
+class MemberEvent(IntEnum):
+    """What became of a member of a job."""
+
+    LOST = 0
+    JOINED = 1
+    """Its process is there again."""
+    ADMITTED = 2
+    """It takes part in the step's sum."""
+    HEALED = 3
+    """It has the state; from the next step on it computes samples."""
 
 
 class SampleEvent(IntEnum):

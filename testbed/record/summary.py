@@ -11,15 +11,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import polars as pl
-
+from testbed.record.fates import FAULT
+from testbed.record.measure.faults import faults
 from testbed.record.measure.fidelity import fidelity
 from testbed.record.measure.numbers import Figures, put
 from testbed.record.measure.ran import ran
 from testbed.record.measure.spare import spare_section
 from testbed.record.measure.training import training
-from testbed.record.recording import FAULT, Recording
-from testbed.record.schema import SampleEvent, StepEvent
+from testbed.record.recording import Recording
 from testbed.record.scope import RunScope
 from testbed.record.tables import NODE
 
@@ -48,7 +47,7 @@ def summarise_recording(recording: Recording) -> dict[str, Any]:
         "spare": spare,
         "training": learning,
         "messages": _messages(recording),
-        "faults": _faults(recording),
+        "faults": faults(recording),
     }
     put(summary, "coexec", None, _LATER)
     put(summary, "swap", None, "nothing was swapped in this run")
@@ -112,30 +111,6 @@ def _messages(recording: Recording) -> Figures:
     for key in ("rtt_us", "per_s", "rejected"):
         put(figures, key, facts.get(key), reason)
     return figures
-
-
-def _faults(recording: Recording) -> Figures:
-    """What was injected (by the manifest), and what went wrong in the tables."""
-    seen: list[dict[str, Any]] = []
-    for site, timeline in recording.timelines.items():
-        for row in timeline.quanta.filter(pl.col("fate") == FAULT).iter_rows(named=True):
-            what = f"held {row['sms']} SMs for {row['end_us'] - row['start_us']} us"
-            seen.append({"at_us": row["start_us"], "where": site, "what": f"late quantum {what}"})
-    names = {job.index: job.name for job in recording.scope.jobs}
-    for row in recording.tables["steps"].iter_rows(named=True):
-        if row["event"] == StepEvent.ABANDONED:
-            where = names.get(row["job"], f"job {row['job']}")
-            seen.append(
-                {"at_us": row["at_us"], "where": where, "what": f"step {row['step']} abandoned"}
-            )
-    samples = recording.tables["samples"]
-    refused = samples.filter(pl.col("event") == SampleEvent.DUPLICATE)
-    for row in refused.iter_rows(named=True):
-        where = names.get(row["job"], f"job {row['job']}")
-        what = f"late result of sample {row['sample']} refused"
-        seen.append({"at_us": row["at_us"], "where": where, "what": what})
-    seen.sort(key=lambda item: (item["at_us"], item["where"], item["what"]))
-    return {"injected": recording.manifest.get("faults") or [], "seen": seen}
 
 
 def _goals(scope: RunScope, summary: Mapping[str, Any]) -> list[dict[str, Any]]:

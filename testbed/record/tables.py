@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from protocols.messages import Decision, TableBatch
@@ -40,6 +41,11 @@ def schema_of(table: str) -> dict[str, pl.DataType]:
         name: pl.Float64() if name in FLOAT_COLUMNS else pl.Int64() for name in TABLES[table]
     }
     return columns | {NODE: pl.String()}
+
+
+def ints(frame: pl.DataFrame, column: str) -> npt.NDArray[np.int64]:
+    """A column as an int64 array."""
+    return frame[column].to_numpy().astype(np.int64, copy=False)
 
 
 def empty_tables() -> dict[str, pl.DataFrame]:

@@ -113,6 +113,21 @@ class Fidelity(Section):
     )
 
 
+class Restart(Section):
+    """How often a node of one kind is started again after its process has ended."""
+
+    max: int = Field(default=3, ge=0, le=1000, description="times per node; 0: never")
+    backoff_wall_ms: int = Field(
+        default=200, ge=0, le=600_000, description="before it; doubled each time"
+    )
+
+
+class Restarts(Section):
+    """Which nodes are started again; the end of any other node ends the run."""
+
+    trainer: Restart = Field(default_factory=Restart, description="trainers")
+
+
 class Host(Section):
     """Bounds of the machine in wall time, and the overheads that the simulator adds."""
 
@@ -136,6 +151,15 @@ class Host(Section):
     )
     stop_wall_ms: int = Field(
         default=5000, ge=100, le=600_000, description="for a node to exit once it is told to stop"
+    )
+    restart: Restarts = Field(
+        default_factory=Restarts, description="nodes that are started again when they have died"
+    )
+    trainer_start_wall_ms: int = Field(
+        default=6000,
+        ge=0,
+        le=3_600_000,
+        description="a trainer's start, as the simulator assumes it where one is restarted",
     )
     message_overhead_wall_us: int = Field(
         default=400, ge=0, le=1_000_000, description="one message, as doctor measures it"

@@ -30,11 +30,11 @@ from testbed.topology.profiles import effective_gpu, model_profile
 from testbed.topology.radio import CellGroup
 from testbed.topology.schema import CellRef, Topology
 from testbed.topology.site import PhyBudget
+from testbed.topology.sizes import DTYPE_BYTES, state_bytes
 from testbed.topology.traffic import TraceTraffic
 
 COORDINATOR = "coordinator"
 RECORDER = "recorder"
-BYTES_PER_PARAMETER = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
 def node_name(*parts: str) -> str:
@@ -72,7 +72,13 @@ class RunView:
     def gradient_bytes(self, name: str) -> int:
         """What one member sends into the allreduce: the declared model's gradients."""
         job = self.job(name)
-        return model_profile(job.model).parameters * BYTES_PER_PARAMETER[job.dtype]
+        return model_profile(job.model).parameters * DTYPE_BYTES[job.dtype]
+
+    def shared_state_bytes(self, name: str) -> int:
+        """What a trainer without state has to be given: the declared model's weights, master copy
+        and optimiser moments."""
+        job = self.job(name)
+        return state_bytes(job, model_profile(job.model)).pinned
 
     def link(self, one: str, other: str) -> Link:
         """The link between two sites."""
@@ -111,7 +117,7 @@ class RunView:
             effective_gpu(self.topology.sites[site]),
             model_profile(spec.model),
             spec.tokens,
-            BYTES_PER_PARAMETER[spec.dtype],
+            DTYPE_BYTES[spec.dtype],
         )
 
 

@@ -1,4 +1,4 @@
-"""How long a ring allreduce between sites takes, by the links' latency and bandwidth."""
+"""How long transfers between sites take, by the links' latency and bandwidth."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def ring_allreduce_us(
         return 0
     transfer_us = 2 * (members - 1) / members * payload_bytes * 8 / (bandwidth_gbps * 1e3)
     return ring_latency_us(members, latency_us) + math.ceil(transfer_us)
+
+
+def transfer_us(payload_bytes: int, bandwidth_gbps: float, latency_us: int) -> int:
+    """Time until the last byte has come over one link: latency + bytes / bandwidth."""
+    return latency_us + math.ceil(payload_bytes * 8 / (bandwidth_gbps * 1e3))
 
 
 def bucket_arrivals_us(buckets: int, ring_us: int, latency_us: int) -> tuple[int, ...]:

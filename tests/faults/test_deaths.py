@@ -7,29 +7,90 @@ import os
 import signal
 from pathlib import Path
 
+import polars as pl
+import psutil
 import pytest
-from harness import live_run, run_cli, small_topology
+from harness import LiveRun, live_run, run_cli, small_topology
 
 pytestmark = pytest.mark.live
 
+KILL_AT_US = 100_000
 
-def test_a_dead_trainer_ends_the_run_by_name_beside_a_run_that_goes_on(tmp_path: Path) -> None:
-    """Two runs side by side: SIGKILL of one run's trainer is that run's matter alone."""
+
+TRAINER = "north.pretrain.trainer"
+KILLED = "was killed by signal 9 (SIGKILL)"
+
+
+def test_a_job_without_any_trainer_ends_its_run_beside_one_that_goes_on(tmp_path: Path) -> None:
+    """Two runs side by side: SIGKILL of one run's only trainer is that run's matter alone."""
     dying = small_topology(tmp_path / "dying.toml", measured_us=2_000_000)
     lasting = small_topology(tmp_path / "lasting.toml", measured_us=100_000)
     with live_run(dying, tmp_path / "a") as a, live_run(lasting, tmp_path / "b") as b:
         a.wait_running()
-        os.kill(a.pids()["north.pretrain.trainer"], signal.SIGKILL)
+        os.kill(a.pids()[TRAINER], signal.SIGKILL)
         assert a.finish(30) == 1
         assert a.leftovers() == []
         last = a.text().rstrip().splitlines()
-        failure = next(line for line in last if line.startswith("error: the run failed"))
-        assert "north.pretrain.trainer (trainer) was killed by signal 9 (SIGKILL)" in failure
+        cause = f"job pretrain: {TRAINER} is lost ({KILLED}) and no other trainer holds its"
+        assert f"{cause} parameters" in failure_of(a)
         assert last[-1].strip() == f"next: python run.py report {tmp_path / 'a'}"
         assert b.finish() == 0, b.text()
         assert b.leftovers() == []
     outcome = json.loads((tmp_path / "a" / "manifest.json").read_text())["outcome"]
     assert outcome["status"] == "failed"
+
+
+def test_a_dead_trainer_that_may_not_be_restarted_ends_the_run_by_name(tmp_path: Path) -> None:
+    sites = ("north", "south")
+    topology = small_topology(tmp_path / "t.toml", sites, measured_us=2_000_000)
+    never = ("--set", "host.restart.trainer.max=0")
+    with live_run(topology, tmp_path / "run", *never) as run:
+        run.wait_running()
+        os.kill(run.pids()[TRAINER], signal.SIGKILL)
+        assert run.finish(30) == 1
+        assert run.leftovers() == []
+        assert f"{TRAINER} (trainer) {KILLED} (about" in failure_of(run)
+    (death,) = json.loads((tmp_path / "run" / "manifest.json").read_text())["faults"]
+    assert (death["kind"], death["node"], death["restarted"]) == ("death", TRAINER, False)
+
+
+def test_training_goes_on_without_a_dead_trainer_and_with_its_next_life(tmp_path: Path) -> None:
+    """SIGKILL in the midst of a step; the second life takes the state, and computes samples."""
+    sites = ("north", "south")
+    fault = f'[[faults]]\nkind = "kill"\nnode = "{TRAINER}"\nat_us = {KILL_AT_US}\n'
+    topology = small_topology(tmp_path / "t.toml", sites, measured_us=1_100_000, extra=fault)
+    run_dir = tmp_path / "run"
+    with live_run(topology, run_dir) as run:
+        assert run.finish() == 0, run.text()
+        assert run.leftovers() == []
+        pids = [entry["pid"] for entry in run.ledger() if entry.get("node") == TRAINER]
+        assert len(set(pids)) == 4, "two lives of a node and of its executor"
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        again = "it is started again in 0.2 s (restart 1 of 3; host.restart.trainer)"
+        assert f"warning: {TRAINER} {KILLED}; {again}" in run.text()
+        assert f"{TRAINER} is back (life 2) after " in run.text()
+    manifest = json.loads((run_dir / "manifest.json").read_text())
+    kill, death, restart = manifest["faults"]
+    assert (kill["kind"], kill["seen"]) == ("kill", True)
+    facts = {"kind": "death", "node": TRAINER, "life": 1, "reason": KILLED, "restarted": True}
+    assert facts.items() <= death.items()
+    assert {"kind": "restart", "node": TRAINER, "life": 2}.items() <= restart.items()
+    assert KILL_AT_US <= death["at_us"] < restart["at_us"]
+    assert restart["start_wall_ms"] > 0
+    assert manifest["messages"]["rejected"] == {}
+    job = json.loads((run_dir / "summary.json").read_text())["training"]["jobs"]["pretrain"]
+    counts = job["samples"]
+    assert (counts["lost"], counts["duplicated"], counts["returned"]) == (0, 0, 0)
+    assert counts["issued"] == counts["committed"] > 0
+    members = pl.read_parquet(run_dir / "tables" / "membership.parquet")
+    assert members["event"].to_list() == [0, 1, 2, 3], "lost, joined, admitted, healed"
+    assert set(members["member"]) == {0}
+    healed_us = members["at_us"][-1]
+    samples = pl.read_parquet(run_dir / "tables" / "samples.parquet")
+    by_newcomer = (pl.col("owner") == 0) & (pl.col("event") == 1) & (pl.col("at_us") > healed_us)
+    assert not samples.filter(by_newcomer).is_empty()
+    replayed = run_cli("replay", str(run_dir), TRAINER, f"{TRAINER}.2", "coordinator")
+    assert (replayed.returncode, replayed.stdout.count("same effects")) == (0, 3), replayed.stdout
 
 
 def test_a_dead_executor_is_named_with_its_node(tmp_path: Path) -> None:
@@ -74,6 +135,12 @@ def test_control_c_leaves_a_valid_run(tmp_path: Path, times: int) -> None:
     assert outcome["reason"].removesuffix(", twice") == "interrupted by the user"
     if times == 1:  # a second one gives the coordinator some tenths of a second, and no more
         assert samples_lost(tmp_path / "run") == 0
+
+
+def failure_of(run: LiveRun) -> str:
+    """The line that names the cause."""
+    lines = run.text().splitlines()
+    return next(line for line in lines if line.startswith("error: the run failed"))
 
 
 def samples_lost(run_dir: Path) -> int:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from testbed.executors.config import ProxyConfig, TrainerConfig
 from testbed.executors.proxy import build_module
-from testbed.executors.sync import COUNT_DIGITS, GradientSync, read_count
+from testbed.executors.sync import COUNT_DIGITS, SiteGroup, read_count
 from testbed.executors.text import TrainingText, load_text
 from testbed.executors.training_state import TrainingState
 
@@ -48,7 +48,7 @@ def add(state, samples):
 def sums(rank, store):
     """One member: the sum of each split, of which it computes its share."""
     torch.set_num_threads(1)
-    sync = GradientSync(GROUP_LIMIT_S, f"rank{rank}")
+    sync = SiteGroup(GROUP_LIMIT_S, f"rank{rank}")
     state = new_state()
     for epoch, split in enumerate(SPLITS):
         state.drop()

@@ -10,9 +10,10 @@ import polars as pl
 from testbed.gpu import spare
 from testbed.record.measure.numbers import Figures, put, ratio
 from testbed.record.measure.violations import violations
-from testbed.record.recording import Recording, SiteTimeline, ints
+from testbed.record.recording import Recording, SiteTimeline
 from testbed.record.schema import PROMISE_WINDOWS_US
 from testbed.record.scope import SiteScope
+from testbed.record.tables import ints
 
 _NOTHING = "nothing was measured"
 

@@ -13,14 +13,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from testbed.record.measure.members import NOBODY_LOST, members
 from testbed.record.measure.numbers import Figures, put, ratio, rounded
-from testbed.record.recording import Recording, ints
+from testbed.record.recording import Recording
 from testbed.record.schema import SampleEvent, StepEvent, TrainerEvent
 from testbed.record.scope import JobScope
-from testbed.record.tables import NODE
+from testbed.record.tables import NODE, ints
 
 NATS_PER_MICRONAT = 1e-6
 _NO_STEP = "no step was committed"
+_SUMMED = (
+    "tokens_per_s",
+    "proxy_tokens_per_s",
+    "steps_committed",
+    "steps_committed_in_run",
+    "steps_regrouped",
+)
 
 
 def training(recording: Recording) -> Figures:
@@ -31,8 +39,7 @@ def training(recording: Recording) -> Figures:
     jobs = {job.name: _job(recording, job) for job in scope.jobs}
     only = next(iter(jobs.values())) if len(jobs) == 1 else None
     total: Figures = {}
-    summed = ("tokens_per_s", "proxy_tokens_per_s", "steps_committed", "steps_committed_in_run")
-    for key in summed:
+    for key in _SUMMED:
         values = [job[key] for job in jobs.values()]
         known = [value for value in values if value is not None]
         put(total, key, sum(known) if known else None, "nothing was measured")
@@ -40,6 +47,7 @@ def training(recording: Recording) -> Figures:
         key: sum(job["samples"][key] for job in jobs.values())
         for key in next(iter(jobs.values()))["samples"]
     }
+    put(total, "members", members(recording.member_changes), NOBODY_LOST)
     for key in ("loss", "unigram_entropy_nats", "sync_time_share", "barrier_time_share"):
         reason = "several jobs: see jobs" if only is None else only.get(f"{key}_reason", "")
         put(total, key, None if only is None else only[key], reason)
@@ -80,6 +88,7 @@ def _job(recording: Recording, job: JobScope) -> Figures:
         "steps_committed": int(inside.sum()),
         "steps_committed_in_run": len(done),
         "steps_abandoned": _steps_with(recording, job, StepEvent.ABANDONED),
+        "steps_regrouped": _steps_with(recording, job, StepEvent.REGROUPED),
         "tokens_per_sample": job.tokens_per_sample,
     }
     put(figures, "tokens_per_s", ratio(tokens, seconds), "nothing was measured")
@@ -90,6 +99,8 @@ def _job(recording: Recording, job: JobScope) -> Figures:
     loss, reason = _loss(recording, job)
     put(figures, "loss", loss, reason)
     figures["samples"] = _samples(recording, job)
+    changes = [change for change in recording.member_changes if change.job.index == job.index]
+    put(figures, "members", members(changes), NOBODY_LOST)
     return figures | _waits(recording, job)
 
 
@@ -104,7 +115,8 @@ def _steps_with(recording: Recording, job: JobScope, event: StepEvent) -> int:
 
 
 def _weights(recording: Recording, job: JobScope, done: pl.DataFrame) -> np.ndarray[Any, Any]:
-    """Per committed step, the share of [assigned, committed) that lies within the interval."""
+    """Per committed step, the share of [assigned, committed) that lies within the interval, from
+    its first assignment on, in whatever epoch it was committed."""
     steps = recording.tables["steps"].filter(
         (pl.col("job") == job.index) & (pl.col("event") == StepEvent.ASSIGNED)
     )
@@ -121,7 +133,7 @@ def _weights(recording: Recording, job: JobScope, done: pl.DataFrame) -> np.ndar
 def _by_site(
     recording: Recording, job: JobScope, done: pl.DataFrame, weight: np.ndarray[Any, Any]
 ) -> Figures:
-    """Declared tokens/s of the samples that each site's trainer computed."""
+    """Declared tokens/s of the samples by the site whose trainer computed them (last)."""
     steps = pl.DataFrame(
         {"step": done["step"], "weight": weight}, schema={"step": pl.Int64, "weight": pl.Float64}
     )
@@ -187,7 +199,11 @@ def _samples(recording: Recording, job: JobScope) -> Figures:
 
 
 def _waits(recording: Recording, job: JobScope) -> Figures:
-    """Share of the interval that trainers spent at the barrier and in the collective, mean."""
+    """Share of the interval that trainers spent at the barrier and in the collective, mean.
+
+    A step that goes on in another epoch has these waits in each; of one that never ended, as in a
+    trainer's last moments, nothing is counted.
+    """
     nodes = [node for node, index in recording.scope.trainers.items() if index == job.index]
     events = recording.tables["trainer_events"].filter(pl.col(NODE).is_in(nodes))
     spans = {

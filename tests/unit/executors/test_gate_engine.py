@@ -10,13 +10,15 @@ from protocols.work import (
     ExecutorStop,
     InjectQuantum,
     LeaseChanged,
+    RunSync,
+    ShareState,
 )
-from testbed.executors.gate_engine import StepAbandoned, Stopped
+from testbed.executors.gate_engine import StepAbandoned, Stopped, Superseded
 from testbed.executors.pace import Pace
 from testbed.gpu.gate import Lease, Window
 from testbed.gpu.quanta import QuantumKind
 
-from .fakes import Bench, spans
+from .fakes import ROUND_THE_CLOCK, Bench, spans
 
 FORWARD, HEAD, BACKWARD = QuantumKind.FORWARD, QuantumKind.HEAD, QuantumKind.BACKWARD
 FAULT = int(QuantumKind.FAULT)
@@ -197,3 +199,62 @@ def test_no_lease_is_no_reason_to_forget_an_overrun():
     run(bench)
     assert bench.port.begun()[1].start_us == 400
     assert bench.costs.p99_us(FORWARD, 0)[40] == 140
+
+
+def test_abandon_takes_along_what_is_queued_of_the_step_from_later_epochs():
+    bench = Bench(EMPTY)
+    bench.gate.step, bench.gate.abandonable = 5, True
+    other = ComputeStep(2, 6, ())
+    for at_us, message in ((8, ComputeStep(2, 5, (1,))), (9, other), (10, AbandonStep(2, 5))):
+        bench.port.at(at_us, message)
+    with pytest.raises(StepAbandoned):
+        bench.gate.open(FORWARD, 0)
+    bench.port.at(20, ExecutorStop())
+    assert bench.gate.next_command() is other
+    with pytest.raises(Stopped):
+        bench.gate.next_command()
+
+
+@pytest.mark.parametrize("newer", [ComputeStep(3, 5, (1,)), ShareState(3, 5, 1, 2, 0, "")])
+def test_newer_epoch_of_the_step_supersedes_while_waiting(newer):
+    bench = Bench(EMPTY)
+    harmless = [ComputeStep(2, 5, ()), ComputeStep(3, 6, ()), RunSync(3, 5, 0, 1, 0, 0, "")]
+    for message in harmless:
+        bench.port.at(0, message)
+    bench.port.at(70, newer)
+    with (
+        pytest.raises(Superseded, match="step 5 goes on in epoch 3"),
+        bench.gate.supersedable(2, 5),
+    ):
+        bench.gate.pause_until(1000)
+    assert bench.port.now == 70
+    assert [bench.gate.next_command() for _ in range(4)] == [*harmless, newer]
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_what_is_superseded_already_does_not_begin(queued):
+    bench = Bench(EMPTY)
+    bench.port.at(0, ComputeStep(3, 5, ()))
+    if queued:
+        bench.gate.pause_until(1)
+    with pytest.raises(Superseded), bench.gate.supersedable(2, 5):
+        pytest.fail("it began")
+
+
+def test_state_is_given_while_a_quantum_waits_and_only_by_who_may():
+    bench = Bench(EMPTY)
+    give, take = ShareState(2, 5, 0, 2, 0, ""), ShareState(2, 5, 1, 2, 0, "")
+    extra = ComputeStep(2, 5, (9,))
+    for message in (extra, take, give):
+        bench.port.at(10, message)
+    bench.port.at(50, LeaseChanged(), bench.replace(ROUND_THE_CLOCK))
+    given = []
+    bench.gate.give = lambda share: given.append((share, bench.port.now))
+    run(bench)
+    assert given == [(give, 10)]
+    assert spans(bench.port.ended()) == [(0, 0, 50, 150)]
+    bench.gate.give = None
+    bench.port.at(150, give)
+    run(bench)
+    assert len(given) == 1
+    assert [bench.gate.next_command() for _ in range(3)] == [extra, take, give]

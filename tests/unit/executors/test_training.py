@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from testbed.executors.block_hooks import ModuleError
 from testbed.executors.config import ProxyConfig, Schedule, TrainerConfig
 from testbed.executors.proxy import build_module, digest
-from testbed.executors.sync import COUNT_DIGITS, read_count, write_count
+from testbed.executors.state_share import share_state
+from testbed.executors.sync import COUNT_DIGITS, SiteGroup, read_count, write_count
 from testbed.executors.text import TextError, TrainingText, load_text
 from testbed.executors.training_state import TrainingState
 
@@ -215,6 +216,65 @@ class TestState:
         state.apply()
         # Adam's first step is the learning rate (1/4 of it) in the gradient's direction.
         torch.testing.assert_close(state.module.weight, before - 0.25, rtol=0, atol=1e-4)
+
+    def test_packed_state_is_whole_and_exact(self):
+        config = small(schedule=Schedule(warmup_steps=100), learning_rate=0.1)
+
+        def make():
+            torch.manual_seed(0)
+            return TrainingState(
+                config,
+                torch.nn.Sequential(
+                    torch.nn.Embedding(256, 3), torch.nn.BatchNorm1d(16), torch.nn.Linear(3, 256)
+                ),
+                CPU,
+            )
+
+        text = make_text(config)
+        old, new = make(), make()
+        for sample in range(3):
+            add_samples(old, text, [sample])
+            old.stage()
+            old.apply()
+            old.keep()
+        add_samples(old, text, [7])
+        summed = old.local.clone()
+        add_samples(new, text, [8])
+        new.stage()
+        new.apply()  # provisional: void
+        new.unpack(old.pack())
+        assert torch.equal(old.local, summed)
+        assert new.tokens == 0
+        assert not new.local.any()
+        assert digest(new.module) == digest(old.module)
+        pairs = zip(old.module.buffers(), new.module.buffers(), strict=True)
+        assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+        # The same step from here on: moments, counts and the learning rate's warm-up agree.
+        for state in (old, new):
+            state.drop()
+            add_samples(state, text, [9])
+            state.stage()
+            state.apply()
+            state.keep()
+        assert digest(new.module) == digest(old.module)
+        assert torch.equal(new.pack(), old.pack())
+
+    def test_layouts_differ_where_modules_do(self):
+        def layout(module):
+            return TrainingState(small(), module, CPU).layout()
+
+        linear = torch.nn.Linear
+        assert layout(linear(2, 3)) == layout(linear(2, 3))
+        unlike = [linear(2, 3), linear(3, 2), torch.nn.Embedding(3, 3), torch.nn.BatchNorm1d(4)]
+        layouts = {tuple(layout(module)) for module in unlike}
+        assert len(layouts) == len(unlike)
+        assert all(abs(value) < 2**63 for values in layouts for value in values)
+
+    def test_share_of_one_changes_nothing(self):
+        state = TrainingState(small(), build_module(small()), CPU)
+        before = state.pack()
+        share_state(SiteGroup(1.0, "job"), state, 0, 1, "")
+        assert torch.equal(state.pack(), before)
 
     def test_dropout_is_the_samples_not_the_sites(self):
         config = small()

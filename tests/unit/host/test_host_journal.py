@@ -106,6 +106,39 @@ def test_changed_node_is_found_with_the_step_before_which_it_differs(path, monke
     assert (result.differs_before_step, result.hashes) == (20, 2)
 
 
+def test_killed_node_can_be_compared_up_to_its_last_flush(path):
+    """20 steps and a flush; then 5 more that were never written."""
+    file = path.open("wb")
+    stepper = Stepper(Echo(), Journal(file, BIRTH))
+    for now_us, event, _ in many(20):
+        stepper.feed(now_us, event)
+    stepper.flush()
+    stepper.flush()
+    for now_us, event, _ in many(5):
+        stepper.feed(now_us, event)
+    file.close()
+    result = replay(path, lambda birth: Echo())
+    assert result.same
+    assert (result.steps, result.hashes) == (20, 1), "a flush without steps adds none"
+    assert not replay(path, lambda birth: Echo(wrong_from=15)).same
+
+
+def test_messages_to_a_peers_next_life_are_numbered_from_zero():
+    class Sender:
+        def step(self, now_us, event):
+            return [Send("north", StepCommit("job", 1, 2)), Send("south", StepCommit("job", 1, 2))]
+
+    stepper = Stepper(Sender(), None)
+
+    def sequences():
+        return [decode(frames)[1].sequence for _, frames in stepper.feed(0, Started())]
+
+    assert [sequences(), sequences()] == [[0, 0], [1, 1]]
+    stepper.restart_sequence("north")
+    stepper.restart_sequence("nobody")
+    assert sequences() == [0, 2]
+
+
 def test_missing_input_is_found(path):
     written(path, many(20))
     entries = list(read_journal(path))

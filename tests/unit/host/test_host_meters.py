@@ -68,6 +68,13 @@ def test_nodes_are_watched_apart(liveness):
     assert [change.node for change in liveness.check(102.0)] == ["phy"]
 
 
+def test_next_life_is_watched_anew(liveness):
+    liveness.check(110.0)
+    liveness.expect("mac", 120.0)
+    assert liveness.check(121.0) == []
+    assert [change.status for change in liveness.check(121.1)] == ["missing"]
+
+
 # --- latency ------------------------------------------------------------------------------------
 
 
@@ -84,6 +91,23 @@ def test_gap_in_the_sequence_tells_how_many_are_missing():
     assert [meter.received("mac", 1, sequence) for sequence in (0, 1, 4, 5)] == [0, 0, 2, 0]
     assert meter.received("agent", 1, 3) == 3, "of another source, from its beginning"
     assert meter.received("mac", 1, 2) == 0, "an old one is not a gap"
+
+
+def test_message_before_the_clock_counts_in_the_sequence_alone():
+    meter = LatencyMeter()
+    meter.passed("mac", 0)
+    assert meter.summary(1.0) == {}
+    assert meter.received("mac", 5, 1) == 0
+    assert meter.summary(1.0) == {"mac": [5, 5, 1]}
+
+
+def test_new_life_counts_from_zero_and_latencies_are_kept():
+    meter = LatencyMeter()
+    meter.received("mac", 4, 0)
+    meter.received("mac", 4, 1)
+    meter.restart("mac")
+    assert [meter.received("mac", 6, sequence) for sequence in (0, 2)] == [0, 1]
+    assert meter.summary(1.0) == {"mac": [6, 6, 4]}
 
 
 def test_clocks_that_disagree_give_no_negative_latency():

@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from nodes_bench import Bench, job, parse, reasons, rows, sent, site
 
-from nodes.api import Started
+from nodes.api import PeerChanged, Started
 from protocols.messages import (
     LeaseClose,
     LeaseGrant,
@@ -121,6 +121,54 @@ def test_site_without_a_gnb_leases_its_gpu_for_the_whole_run():
     ((start_us, end_us, sms),) = lease(effects).windows
     assert (start_us, sms) == (0, SMS)
     assert end_us >= topology.time.total_us
+
+
+def test_dead_trainer_is_leased_nothing_until_it_lives_again():
+    bench = agent(jobs=("pretrain", "other"))
+    shared = lease(plan(bench, 0))
+    assert shared.windows[0][2] == SMS // 2
+    assert bench.feed(100, PeerChanged(TRAINER, "lost", "")) == []
+    effects = plan(bench, 1)
+    assert sent(effects, LeaseGrant, TRAINER) == []
+    assert lease(effects, "north.other.trainer").windows[0][2] == SMS
+    assert bench.feed(600, PeerChanged(TRAINER, "joined", "life 2")) == []
+    again = lease(plan(bench, 2))
+    assert (again.epoch, again.windows[0][2]) == (shared.epoch + 1, SMS // 2)
+
+
+@pytest.mark.parametrize("status", ["missing", "back"])
+def test_missing_trainer_keeps_its_lease(status):
+    bench = agent()
+    bench.feed(100, PeerChanged(TRAINER, status, ""))
+    assert lease(plan(bench, 0)).windows[0][2] == SMS
+
+
+def test_quantum_of_a_dead_trainer_holds_nothing():
+    """Its SMs go back to the radio: the decode of slot 9 begins with all that it was planned."""
+    for dies, first_sms in ((False, 16), (True, 24)):
+        bench = agent()
+        plan(bench, 2)
+        started = QuantumStarted("pretrain", 1, 0, 0, 1000, 6000, 32)
+        bench.receive(1010, TRAINER, started)
+        if dies:
+            bench.feed(1200, PeerChanged(TRAINER, "lost", ""))
+        effects = plan(bench, 3, decode(9))
+        assert allocated(effects)[0] == (0, 9, UL, 5000, first_sms, 300)
+
+
+def test_pool_leases_again_at_once_to_a_trainer_that_lives_again():
+    text = 'name = "pool"\n[sites.north]\ngpu = "gb10"\n' + job()
+    bench = Bench(parse(text), "north.agent")
+    first = lease(bench.feed(-1000, Started()))
+    assert sent(bench.feed(100, PeerChanged(TRAINER, "lost", "")), LeaseGrant) == []
+    again = lease(bench.feed(600, PeerChanged(TRAINER, "joined", "life 2")))
+    ((start_us, end_us, sms),) = again.windows
+    assert (start_us, end_us, sms) == (600, first.windows[0][1], SMS)
+
+
+def test_other_peers_do_not_change_the_leases():
+    bench = agent()
+    assert bench.feed(100, PeerChanged("north.g1.phy", "lost", "")) == []
 
 
 def test_site_with_gnbs_leases_nothing_before_the_first_plan():

@@ -12,6 +12,8 @@ from protocols.messages import (
     LeaseGrant,
     MicroBatchDone,
     QuantumStarted,
+    StateShare,
+    StateShared,
     StepAbandon,
     StepApplied,
     StepAssign,
@@ -28,6 +30,8 @@ from protocols.work import (
     QuantumEnded,
     RunSync,
     SampleComputed,
+    ShareEnded,
+    ShareState,
     StepComputed,
     SyncEnded,
 )
@@ -49,6 +53,11 @@ FROM_PEERS = [
         BarrierOpen(JOB, 1, 5, ("a", NODE), 900, 100),
         RunSync(1, 5, 1, 2, 900, 100, STORE),
         TrainerEvent.SYNC_BEGUN,
+    ),
+    (
+        StateShare(JOB, 1, 5, ("a", NODE, "b"), 900),
+        ShareState(1, 5, 1, 3, 900, STORE),
+        TrainerEvent.SHARE_BEGUN,
     ),
     (StepCommit(JOB, 1, 5), ApplyStep(1, 5), TrainerEvent.COMMITTED),
     (StepAbandon(JOB, 1, 5, "lost"), AbandonStep(1, 5), TrainerEvent.ABANDONED),
@@ -73,6 +82,12 @@ FROM_EXECUTOR = [
         COORDINATOR,
         SyncDone(JOB, 1, 5, False, 0, "broken"),
         TrainerEvent.SYNC_ENDED,
+    ),
+    (
+        ShareEnded(1, 5, False, "", 10, "broken"),
+        COORDINATOR,
+        StateShared(JOB, 1, 5, False, "", "broken"),
+        TrainerEvent.SHARED,
     ),
     (Applied(1, 5, "ab12"), COORDINATOR, StepApplied(JOB, 1, 5, "ab12"), TrainerEvent.APPLIED),
 ]

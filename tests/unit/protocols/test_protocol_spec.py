@@ -133,3 +133,28 @@ def test_settings_that_bound_a_wait_exist(key):
 
     assert f"`{key}`" in section("Life of a run")
     assert key.partition(".")[2] in Host.model_fields
+
+
+@pytest.mark.parametrize("key", ["max", "backoff_wall_ms"])
+def test_settings_of_restarts_exist(key):
+    from testbed.topology.bounds import Host, Restart, Restarts
+
+    assert f"host.restart.trainer.{key}" in section("Life of a run")
+    assert key in Restart.model_fields
+    assert list(Restarts.model_fields) == ["trainer"], "no other kind is told to be restarted"
+    assert "restart" in Host.model_fields
+
+
+@pytest.mark.parametrize(
+    ("module", "told", "tags"),
+    [
+        ("control", "tags 1–19", range(1, 20)),
+        ("messages", "tags 20–79", range(20, 80)),
+        ("work", "tags 80–119", range(80, 120)),
+    ],
+)
+def test_tags_are_in_the_range_of_their_socket(module, told, tags):
+    assert told in TEXT
+    found = [kind.TAG for kind in KINDS if kind.__module__ == f"protocols.{module}"]
+    assert found
+    assert set(found) <= set(tags)

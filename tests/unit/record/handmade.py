@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,28 +42,33 @@ WRITER = {
     "quanta": "one.job.trainer",
     "trainer_events": "one.job.trainer",
     "steps": "coordinator",
+    "membership": "coordinator",
     "samples": "coordinator",
 }
 DONE = {"outcome": {"status": "done", "reason": ""}}
 
 
 def by_hand(
-    rows: dict[str, list[dict[str, int]]],
+    rows: Mapping[str | tuple[str, str], list[dict[str, int]]],
     manifest: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Recording:
-    """A recording of one site; columns that a row leaves out are 0. ``changes``: of the scope."""
+    """A recording of one site; columns that a row leaves out are 0. ``changes``: of the scope.
+
+    ``rows`` are by table, or by table and the node that wrote them where it isn't the usual one.
+    """
     batches = []
     if "ran_tasks" in rows:
-        rows = rows | {"ran_pieces": [p for row in rows["ran_tasks"] for p in pieces(row)]}
-    for table, found in rows.items():
+        rows = {**rows, "ran_pieces": [p for row in rows["ran_tasks"] for p in pieces(row)]}
+    for key, found in rows.items():
+        table, node = (key, WRITER.get(key, "one.g1.mac")) if isinstance(key, str) else key
         unknown = {key for row in found for key in row} - set(TABLES[table])
         assert not unknown, unknown
         columns = {
             name: np.array([row.get(name, 0) for row in found], dtype=np.int64)
             for name in TABLES[table]
         }
-        batches.append(TableBatch(WRITER.get(table, "one.g1.mac"), table, columns))
+        batches.append(TableBatch(node, table, columns))
     scope = replace(SCOPE, **changes)
     return Recording(scope, DONE if manifest is None else manifest, build_tables(batches))
 

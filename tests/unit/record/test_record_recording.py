@@ -6,7 +6,8 @@ import pytest
 
 from testbed.gpu.quanta import QuantumKind
 from testbed.gpu.spare import TrainerState
-from testbed.record.recording import ABANDONED, COMMITTED, FAULT, OPEN, RETURNED, Recording
+from testbed.record.fates import ABANDONED, COMMITTED, FAULT, OPEN, RETURNED
+from testbed.record.recording import Recording
 from testbed.record.schema import SampleEvent, StepEvent, TrainerEvent
 
 from .handmade import by_hand, quantum, task

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.training.assignment import Equal
-from testbed.training.ring import bucket_arrivals_us, ring_allreduce_us, ring_latency_us
+from testbed.training.ring import (
+    bucket_arrivals_us,
+    ring_allreduce_us,
+    ring_latency_us,
+    transfer_us,
+)
 
 OPT_125M_BYTES = 125_239_296 * 2
 
@@ -51,6 +56,15 @@ def test_last_bucket_arrives_with_the_ring(buckets, transfer_us, latency_us):
     assert arrivals[-1] == latency_us + transfer_us
     assert list(arrivals) == sorted(arrivals)
     assert min(arrivals) >= latency_us
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "gbps", "latency_us", "expected"),
+    [(0, 10.0, 50, 50), (1_000_000, 10.0, 50, 850), (1, 100.0, 0, 1)],
+)
+def test_one_transfer_by_hand(payload_bytes, gbps, latency_us, expected):
+    """1 MB = 8e6 bits at 10 Gb/s = 800 us behind the latency; a byte takes a whole microsecond."""
+    assert transfer_us(payload_bytes, gbps, latency_us) == expected
 
 
 @pytest.mark.parametrize(
