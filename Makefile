@@ -23,7 +23,7 @@ demo: $(STAMP)
 
 # What measures wall time runs alone; the rest on two cores, a file on one of them.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit tests/sim
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/executors tests/unit tests/sim
 	$(BIN)/python -m pytest tests/live tests/faults
 
 lint: $(STAMP)
