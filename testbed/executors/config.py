@@ -36,9 +36,10 @@ class ExecutorBase(_Strict):
 
 
 class StoreConfig(ExecutorBase):
-    """``store``: one loopback TCPStore."""
+    """``store``: one loopback TCPStore. ``listener_fd``: a bound, inherited socket to listen on."""
 
     timeout_wall_ms: PositiveInt = 60_000
+    listener_fd: NonNegativeInt | None = None
 
 
 class ComputeConfig(ExecutorBase):

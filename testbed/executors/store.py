@@ -1,4 +1,4 @@
-"""The run's one TCPStore, on loopback, at a port that the kernel chose."""
+"""The run's one TCPStore, on loopback: at the socket that it inherits, or at one of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class StoreExecutor:
     def __init__(self, config: StoreConfig) -> None:
         self.config = config
         # Left to itself, a TCPStore listens on all interfaces: give it a bound socket.
-        listener = socket.create_server((_LOOPBACK, 0))
+        if config.listener_fd is None:
+            listener = socket.create_server((_LOOPBACK, 0))
+        else:
+            listener = socket.socket(fileno=config.listener_fd)
         self._store = dist.TCPStore(  # type: ignore[attr-defined]
             _LOOPBACK,
             listener.getsockname()[1],

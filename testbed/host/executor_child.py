@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from protocols.codec import Frame, decode, encode
 from protocols.messages import Message
@@ -32,7 +32,11 @@ OnExit = Callable[[str], None]
 class ExecutorChild:
     """One executor process. ``on_message`` and ``on_exit`` are called on the event loop."""
 
-    def __init__(self, kind: str, document: str, launcher_pid: int) -> None:
+    def __init__(
+        self, kind: str, document: str, launcher_pid: int, inherited: Sequence[int] = ()
+    ) -> None:
+        """``inherited``: further descriptors that the process gets, under the same numbers."""
+        self._inherited = tuple(inherited)
         self._kind = kind
         self._document = document
         self._launcher_pid = launcher_pid
@@ -60,7 +64,7 @@ class ExecutorChild:
         command = [sys.executable, "-m", "testbed.executors", self._kind]
         command += ["--socket-fd", str(self._theirs.fileno())]
         command += ["--launcher-pid", str(self._launcher_pid)]
-        fds = [self._theirs.fileno()]
+        fds = [self._theirs.fileno(), *self._inherited]
         if self._kind == "trainer":
             command += ["--lease-fd", str(self._lease_fd)]
             fds.append(self._lease_fd)

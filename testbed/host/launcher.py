@@ -101,7 +101,7 @@ class Launcher:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
         try:
-            await self._spawn()
+            self._spawn()
             await self._until(self._all_ready, self._host.start_wall_ms / 1000, self._not_ready)
             self._measure_memory()
             self._start()
@@ -120,10 +120,9 @@ class Launcher:
             self._control.close()
         return self.result
 
-    async def _spawn(self) -> None:
+    def _spawn(self) -> None:
         if any(plan.kind == "trainer" for plan in self._plans.values()):
-            self._rendezvous = Rendezvous(self._run_dir, self._fail)
-            await self._rendezvous.start(self._host.start_wall_ms / 1000)
+            self._rendezvous = Rendezvous(self._run_dir, self._changed.set, self._fail)
         for node in self._plans:
             self._members.spawn(node, self._on_exit)
 
@@ -245,11 +244,16 @@ class Launcher:
         return (time.monotonic_ns() - self._epoch_ns) // self._wall_ns_per_us
 
     def _all_ready(self) -> bool:
-        return all(member.ready for member in self._members)
+        return not self._unready()
 
     def _not_ready(self) -> str:
+        return f"these were not ready: {', '.join(self._unready())} (host.start_wall_ms)"
+
+    def _unready(self) -> list[str]:
         waiting = [member.plan.node for member in self._members if not member.ready]
-        return f"these nodes were not ready: {', '.join(waiting)} (host.start_wall_ms)"
+        if self._rendezvous is not None and not self._rendezvous.ready:
+            waiting.append("the collective's store")
+        return waiting
 
     def _must_finish(self) -> list[Member]:
         kinds = ("gnb_mac", "coordinator")

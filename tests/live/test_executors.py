@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from executor_process import ExecutorProcess, kill, wait_gone
@@ -250,7 +251,7 @@ with ExecutorProcess("store") as executor:
 
 class TestOrphans:
     def test_killed_host_takes_its_executor_along(self):
-        script = PARENT.format(tests=os.path.dirname(__file__))
+        script = PARENT.format(tests=str(Path(__file__).parents[1]))
         with subprocess.Popen(
             [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as parent:
