@@ -362,7 +362,7 @@ def test_death_of_all_trainers_ends_the_run_by_name(tmp_path, sites):
         simulate(topology)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     faults=st.lists(
         st.tuples(st.sampled_from((NORTH, EAST)), st.integers(0, 60_000)), min_size=1, max_size=4

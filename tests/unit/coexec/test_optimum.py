@@ -52,7 +52,7 @@ def partitions(items: list[int]) -> Iterator[list[list[int]]]:
 
 
 @given(job_lists(1, 5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_feasible_sets_are_those_of_brute_force(jobs: list[JobProfile]) -> None:
     rules = replace(RULES, max_group=4)
     found = {entry.jobs: entry.best().usd_per_hour for entry in feasible_sets(jobs, rules)}
@@ -63,7 +63,7 @@ def test_feasible_sets_are_those_of_brute_force(jobs: list[JobProfile]) -> None:
 
 
 @given(job_lists(1, 5))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_optimum_is_that_of_brute_force(jobs: list[JobProfile]) -> None:
     prices = {
         members: brute_group([jobs[i] for i in members], RULES)
@@ -79,7 +79,7 @@ def test_optimum_is_that_of_brute_force(jobs: list[JobProfile]) -> None:
 
 
 @given(job_lists(6, 11))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_subsets_and_highs_agree(jobs: list[JobProfile]) -> None:
     weighted = [(e.jobs, e.best().usd_per_hour) for e in feasible_sets(jobs, RULES)]
     by_subsets, _ = partition_by_subsets(len(jobs), weighted)
@@ -89,7 +89,7 @@ def test_subsets_and_highs_agree(jobs: list[JobProfile]) -> None:
 
 
 @given(job_lists(2, 9, most_nodes=2))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_plan_is_cheaper_than_the_optimum(wide: list[JobProfile]) -> None:
     # Pools of the plan have the founder's size, those of the optimum any member's: so it bounds.
     jobs = [replace(one, rollout_nodes=1) for one in wide]
@@ -105,7 +105,7 @@ def test_the_optimum_of_jobs_on_several_rollout_nodes_claims_no_proof() -> None:
 
 
 @given(job_lists(2, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_unsaturated_optimum_is_dearer_or_equal(jobs: list[JobProfile]) -> None:
     free = cheapest_partition(jobs, RULES).usd_per_hour
     assert cheapest_partition(jobs, RULES, unsaturated=True).usd_per_hour >= free - 1e-9
@@ -147,7 +147,7 @@ def test_too_many_sets_is_an_error_of_its_own() -> None:
 
 
 @given(st.integers(1, 9), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_subset_programme_covers_exactly_once(count: int, data: st.DataObject) -> None:
     sets = [((i,), float(data.draw(st.integers(1, 50)))) for i in range(count)]
     for _ in range(data.draw(st.integers(0, 12))):

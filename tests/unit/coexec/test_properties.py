@@ -44,7 +44,7 @@ def assert_keeps_its_promises(plan: Plan, rules: PlannerRules) -> None:
 
 
 @given(job_lists(1, 9, most_nodes=2), names, phases)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_plans_keep_memory_and_slos_and_cost_at_most_solo(
     jobs: list[JobProfile], name: str, parts: object
 ) -> None:
@@ -58,7 +58,7 @@ def test_plans_keep_memory_and_slos_and_cost_at_most_solo(
 
 
 @given(job_lists(2, 9), names)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_plans_still_do_after_departures(jobs: list[JobProfile], name: str) -> None:
     planner = planner_named(name)
     standings = {one.job: Standing(10.0, 10.0) for one in jobs}
@@ -78,7 +78,7 @@ def test_plans_still_do_after_departures(jobs: list[JobProfile], name: str) -> N
 
 
 @given(traces(), names, phases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_job_keeps_its_slo_in_a_replay(
     trace: list[TraceJob], name: str, parts: object
 ) -> None:
@@ -91,7 +91,7 @@ def test_every_job_keeps_its_slo_in_a_replay(
 
 
 @given(traces(2, 7), profiles("new"), st.integers(0, 60), names)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_another_job_makes_no_one_miss_its_slo(
     trace: list[TraceJob], extra: JobProfile, at: int, name: str
 ) -> None:
@@ -100,7 +100,7 @@ def test_another_job_makes_no_one_miss_its_slo(
 
 
 @given(traces(), names)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_plan_is_a_pure_function_of_its_inputs(trace: list[TraceJob], name: str) -> None:
     planner = planner_named(name)
     assert replay(trace, planner) == replay(trace, planner_named(name))
@@ -112,7 +112,7 @@ def test_a_plan_is_a_pure_function_of_its_inputs(trace: list[TraceJob], name: st
 
 
 @given(job_lists(1, 12, most_nodes=2), names)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_indexed_planning_is_one_arrival_after_another(jobs: list[JobProfile], name: str) -> None:
     rules = planner_named(name).rules
     planner: Planner = planner_named("algorithm-1", rules)
@@ -129,7 +129,7 @@ def test_indexed_planning_is_one_arrival_after_another(jobs: list[JobProfile], n
 
 
 @given(job_lists(2, 10))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_settling_a_waiting_plan_never_makes_it_worse(jobs: list[JobProfile]) -> None:
     planner = planner_named("ranloom")
     plan, _ = place_many(jobs, planner.rules)

@@ -164,7 +164,7 @@ def test_an_empty_trace_is_a_named_error() -> None:
 
 
 @given(traces(1, 6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_work_conserving_jobs_do_all_their_work(trace: list[TraceJob]) -> None:
     result = replay(trace, Algorithm1())
     hours = {entry.profile.job: entry.solo_duration_h for entry in trace}

@@ -95,7 +95,7 @@ def test_latency_only_sync_can_exceed_the_closed_form() -> None:
 
 
 @given(groups())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_period_is_the_closed_form(group: list[Phases]) -> None:
     assert period_s(group) == pytest.approx(closed_form_s(group), rel=1e-12)
 
@@ -120,7 +120,7 @@ def wide_groups(draw: st.DrawFn) -> list[Phases]:
 
 
 @given(wide_groups())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_certified_period_is_the_exact_one(group: list[Phases]) -> None:
     exact = period_s(group)
     assert exact >= closed_form_s(group) * (1 - 1e-12)
@@ -128,7 +128,7 @@ def test_the_certified_period_is_the_exact_one(group: list[Phases]) -> None:
 
 
 @given(groups())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_period_is_the_growth_of_the_recurrence(group: list[Phases]) -> None:
     # Independent of Karp's theorem: run the recurrence and divide.
     rounds = 240

@@ -151,7 +151,7 @@ def spread(steps, last):
     return [*segments, Segment(at_us, last, 0)]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(steps=STEPS, last=st.integers(1, 48), blocks=st.integers(1, 80))
 def test_work_is_conserved_over_any_steps(steps, last, blocks):
     """The integral of the speed over the time after the fixed part is the work, within 1 us."""
@@ -172,7 +172,7 @@ def test_work_is_conserved_over_any_steps(steps, last, blocks):
     assert done >= demand.work_us - 1e-5
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(steps=STEPS, last=st.integers(1, 48), blocks=st.integers(1, 80), more=st.integers(1, 8))
 def test_more_sms_never_end_later(steps, last, blocks, more):
     demand = phy_demand(GB10, UPLINK, blocks, 1000 * blocks)
@@ -182,7 +182,7 @@ def test_more_sms_never_end_later(steps, last, blocks, more):
     )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(steps=STEPS, last=st.integers(1, 48), blocks=st.integers(1, 80), idle_us=st.integers(1, 900))
 def test_what_comes_after_its_end_does_not_matter_to_a_task(steps, last, blocks, idle_us):
     """Not even where rounding would leave a last 1e-14 us of work to do after a pause."""

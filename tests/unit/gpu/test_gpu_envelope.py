@@ -22,7 +22,7 @@ from testbed.topology.profiles import gpu_profile
 
 GB10 = gpu_profile("gb10")
 SLOT_US = 500
-SETTINGS = settings(max_examples=150, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=150)
 
 
 def envelope(*promises, known_slot=3):

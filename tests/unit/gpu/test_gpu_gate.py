@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from testbed.gpu.gate import Lease, Never, Start, WaitUntil, Window, next_start
 from testbed.gpu.lease_word import LEASE_BYTES, MAX_WINDOWS, read_lease, write_lease
 
-SETTINGS = settings(max_examples=300, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=300)
 COST = {8: 90, 24: 40, 48: 25}
 SHORT = Lease(1, (Window(100, 130, 48),))
 STEPS = Lease(1, (Window(100, 150, 24), Window(150, 200, 48)))
@@ -147,7 +147,7 @@ def test_largest_lease_fits_and_later_windows_are_left_out():
     assert got == (1, Lease(1, windows[:MAX_WINDOWS]))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(WORD_LEASES, WORD_LEASES)
 def test_torn_read_is_refused_or_whole(old, new):
     """The writer was caught after any number of 8-byte words: the reader sees the old lease, the

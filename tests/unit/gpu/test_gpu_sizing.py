@@ -120,7 +120,7 @@ def test_limit_that_cannot_be_is_refused(sms):
 @given(
     blocks=st.lists(st.integers(1, 60), min_size=1, max_size=5), budget_us=st.integers(100, 3000)
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_deadline_takes_no_more_than_it_needs(blocks, budget_us):
     """In time wherever the whole GPU is; and on one step less, some task would be late."""
     tasks = [request(cell, n, budget_us=budget_us) for cell, n in enumerate(blocks)]
@@ -172,7 +172,7 @@ def test_worst_case_of_stretched_tasks_lasts_until_their_deadline():
 
 @pytest.mark.parametrize("cells", [1, 2, 4])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_worst_case_bounds_any_stretched_plan(cells, data):
     promise = WorstCase(GB10, SLOT_US, worst(cells), 0, Deadline(), BUDGET)
     timeline = RanTimeline(GB10, sizing=Deadline())

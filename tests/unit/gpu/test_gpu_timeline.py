@@ -17,7 +17,7 @@ from testbed.gpu.timeline import RanTimeline, TaskKey, TaskRequest
 from testbed.topology.profiles import gpu_profile
 
 GB10 = gpu_profile("gb10")
-SETTINGS = settings(max_examples=150, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=150)
 SLOT_US = 500
 CAP = 40
 
@@ -261,7 +261,7 @@ def test_promise_bounds_full_cells_of_any_patterns(cells, patterns):
     check_promise(worst(cells, patterns), lambda most: most, 60)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(cells=st.integers(1, 4), patterns=st.sampled_from(PATTERNS), data=st.data())
 def test_promise_bounds_any_plan(cells, patterns, data):
     check_promise(worst(cells, patterns), lambda most: data.draw(st.integers(0, most)), 25)

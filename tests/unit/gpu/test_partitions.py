@@ -271,7 +271,7 @@ def test_switches_that_promises_bring_about_are_counted_once() -> None:
 
 # --- what holds for any spare ---------------------------------------------------------------------
 
-few = settings(max_examples=50, deadline=None)
+few = settings(max_examples=50)
 levels = st.lists(
     st.tuples(st.integers(1, 30), st.sampled_from(range(0, 56, 8))), min_size=1, max_size=12
 )

@@ -412,7 +412,7 @@ def test_applied_step_of_which_a_member_died_is_still_checked():
 # --- anything, at any time ------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 2**16), min_size=20, max_size=160))
 def test_any_order_of_work_deaths_and_returns(choices):
     """One survivor at least, deaths told late or early: each sample is committed once, in sums

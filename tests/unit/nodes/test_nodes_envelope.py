@@ -170,7 +170,7 @@ def at(windows, us):
     return next((sms for start, end, sms in windows if start <= us < end), 0)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=40, phases=[Phase.generate])
 @given(
     stretched=st.booleans(),
     load=st.lists(

@@ -227,7 +227,7 @@ def test_promise_beyond_the_plans_is_the_worst_case():
     assert row["within_5000_us"] == row["within_20000_us"] == 32
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=60, phases=[Phase.generate])
 @given(
     data=st.data(),
     load=st.lists(

@@ -26,7 +26,7 @@ from protocols.messages import (
 )
 from protocols.registry import MESSAGES
 
-SETTINGS = settings(max_examples=25, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=25)
 KINDS = sorted(MESSAGES.values(), key=lambda kind: kind.TAG)
 HEAD = [0, PROTOCOL_VERSION, 0, 0]
 
@@ -241,7 +241,7 @@ def test_many_empty_arrays_cost_no_more_than_their_refusal():
     assert refused([b"\xdc\xff\xff" + b"\x90" * 65_000])[0] == "not-msgpack"
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(st.lists(st.binary(max_size=120), max_size=4))
 def test_any_bytes_are_decoded_or_refused(frames):
     with suppress(ProtocolError):
@@ -261,7 +261,7 @@ NESTED = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(
     tag=st.sampled_from(sorted(MESSAGES)),
     fields=st.lists(NESTED, max_size=12),
@@ -280,7 +280,7 @@ def test_any_fields_under_a_good_envelope_are_decoded_or_refused(tag, fields, fr
 
 
 @pytest.mark.parametrize("kind", [Hello, Heartbeat, Start, TtiRequest, TableBatch])
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_flipped_byte_is_decoded_to_allowed_values_or_refused(kind, data):
     frames = [bytearray(frame) for frame in encode(data.draw(instances(kind)))]

@@ -77,7 +77,7 @@ loads = st.lists(
 ).map(lambda rows: sorted(rows, key=lambda row: row[0]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     rows=loads,
     kind=st.sampled_from(["even", "poisson"]),

@@ -96,7 +96,7 @@ def grants(state: ControllerState, c: int) -> list[tuple[int, int, int]]:
     return [(c, ue, n_prb) for ue, n_prb in zip(ues, prbs, strict=True)]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(views=cell_views(urgent=False))
 def test_is_proportional_fair_where_nothing_is_urgent_and_nothing_limited(views):
     """What is late already has no deadline left to keep. Reference: the MAC's own policy, which
@@ -114,7 +114,7 @@ def code_blocks(state: ControllerState, c: int, made: list[tuple[int, int, int]]
     return sum(SIZES[c][state.mcs[c, ue]][n_prb].code_blocks for _, ue, n_prb in made)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(views=cell_views(urgent=True))
 def test_near_deadlines_go_first_in_their_order_then_the_best_rates(views):
     """40 % of the budget or less is left, and time for retransmissions: served by deadline."""
@@ -132,7 +132,7 @@ def test_near_deadlines_go_first_in_their_order_then_the_best_rates(views):
         assert order == [ue.ue for ue in (*near, *others)]
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(
     views=cell_views(urgent=True),
     limit=st.sampled_from([0, 1, 2, 7, 20, 60, NO_LIMIT]),

@@ -48,7 +48,7 @@ def as_array(steps: list[tuple[int, int, int]]) -> np.ndarray:
     return np.array(steps, np.int64).reshape(-1, 3)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(
     gpu=st.sampled_from([GB10, GH200]),
     tasks=tasks,

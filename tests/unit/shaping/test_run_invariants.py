@@ -38,8 +38,6 @@ from .loop import GB10, LEAD_US, SLOT_US, TRAINING_PERMILLE, UL_BUDGET_US, Gnb, 
 UL, DL = Direction.UL, Direction.DL
 HORIZON_SLOTS = 40
 RUN = settings(
-    deadline=None,
-    derandomize=True,
     database=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],

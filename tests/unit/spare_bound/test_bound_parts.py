@@ -26,7 +26,7 @@ from testbed.spare_bound.work import RanColumns
 
 from .makers import GB10, given, load
 
-SETTINGS = settings(max_examples=40, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=40)
 
 
 @pytest.mark.parametrize("training_permille", [0, 300, 700])

@@ -92,7 +92,7 @@ def test_the_whole_of_it_is_good(path: Path) -> None:
     assert load_topology(path).warnings == ()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     changes=st.lists(
         st.tuples(st.sampled_from(PLACES), st.sampled_from(VALUES)), min_size=1, max_size=4

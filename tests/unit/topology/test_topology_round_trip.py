@@ -124,7 +124,7 @@ documents = st.builds(
 
 
 @given(documents)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_topology_survives_toml_and_json(document: dict[str, Any]) -> None:
     topology = Topology.model_validate(document)
     assert Topology.model_validate(tomllib.loads(dump_toml(topology))) == topology
@@ -132,7 +132,7 @@ def test_any_topology_survives_toml_and_json(document: dict[str, Any]) -> None:
 
 
 @given(documents)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_key_is_found_on_the_line_that_names_it(document: dict[str, Any]) -> None:
     text = dump_toml(Topology.model_validate(document))
     lines, written = line_numbers(text), text.split("\n")

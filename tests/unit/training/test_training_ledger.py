@@ -170,7 +170,5 @@ class Ledger(RuleBasedStateMachine):
         assert not set(self.committed) & (set(self.open) | self.free)
 
 
-Ledger.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
-)
+Ledger.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestLedger = Ledger.TestCase
