@@ -37,7 +37,7 @@ class ExecutorProcess:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
         descriptors = [theirs.fileno()]
-        command = [sys.executable, "-m", "testbed.executors", kind]
+        command = [sys.executable, "-P", "-m", "testbed.executors", kind]
         command += ["--socket-fd", str(theirs.fileno())]
         command += ["--launcher-pid", str(launcher_pid or os.getpid())]
         self._lease = None

@@ -152,6 +152,7 @@ def live_run(
     """Start a run; whatever happens, nothing of it survives the block."""
     output = run_dir.with_name(run_dir.name + ".out")
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or each process compiles everything anew
     if state is not None:
         environment["XDG_STATE_HOME"] = str(state)
     command = [sys.executable, str(ROOT / "run.py"), "up", str(topology), "--run-dir", str(run_dir)]
@@ -162,6 +163,7 @@ def live_run(
             stderr=subprocess.STDOUT,
             text=True,
             env=environment,
+            cwd=run_dir.parent,
             start_new_session=True,
         )
     run = LiveRun(process, run_dir, output)

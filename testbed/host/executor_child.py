@@ -61,7 +61,7 @@ class ExecutorChild:
     def start(self, on_message: OnMessage, on_exit: OnExit) -> None:
         """Spawn it, in the host's process group, and send its configuration."""
         loop = asyncio.get_running_loop()
-        command = [sys.executable, "-m", "testbed.executors", self._kind]
+        command = [sys.executable, "-P", "-m", "testbed.executors", self._kind]
         command += ["--socket-fd", str(self._theirs.fileno())]
         command += ["--launcher-pid", str(self._launcher_pid)]
         fds = [self._theirs.fileno(), *self._inherited]

@@ -65,7 +65,7 @@ class Members:
         plan = self._plans[node]
         runtime = self._run_dir.runtime
         index = list(self._plans).index(node)
-        command = [sys.executable, "-m", "nodes", plan.kind, "--node", node]
+        command = [sys.executable, "-P", "-m", "nodes", plan.kind, "--node", node]
         command += ["--life", str(life), "--control", f"ipc://{runtime}/control"]
         command += ["--inbox", f"ipc://{runtime}/{index}.{life}"]
         command += ["--run-token", self._run_dir.token, "--runtime-dir", str(runtime)]

@@ -24,6 +24,7 @@ from protocols.work import (
 )
 from testbed.executors.config import ProxyConfig, Schedule, StoreConfig, TrainerConfig
 from testbed.executors.proxy import build_module, digest
+from testbed.executors.store import StoreExecutor
 from testbed.executors.text import TrainingText, load_text
 from testbed.executors.training_state import TrainingState
 from testbed.gpu.gate import Lease, Window
@@ -59,15 +60,14 @@ def no_backward(now_us):
 
 
 class Bench:
-    """A store and trainers, started; killed at the end."""
+    """A store, and trainers that are started here and killed at the end."""
 
     def __init__(self, stack, *configs):
-        self.store = stack.enter_context(ExecutorProcess("store"))
+        self.store = StoreExecutor(StoreConfig())
+        self.endpoint = self.store.facts()["endpoint"]
         self.members = [stack.enter_context(ExecutorProcess("trainer")) for _ in configs]
         for member, config in zip(self.members, configs, strict=True):
             member.send(ExecutorConfig(config.model_dump_json()))
-        self.endpoint = self.store.configure(StoreConfig())["endpoint"]
-        self.store.start()
         for member in self.members:
             member.facts = member.ready()
         for member in self.members:

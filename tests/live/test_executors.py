@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from executor_process import ExecutorProcess, kill, wait_gone
+from executor_process import ExecutorProcess
 
 from protocols.work import (
     AbandonStep,
     Applied,
     ApplyStep,
     ComputeStep,
-    ExecutorConfig,
     ExecutorFailed,
-    ExecutorStart,
     InjectQuantum,
     LeaseChanged,
     PhyTask,
@@ -33,7 +26,6 @@ from testbed.executors.config import (
     PhyConfig,
     ProxyConfig,
     Scheduling,
-    StoreConfig,
     TrainerConfig,
 )
 from testbed.gpu.gate import Lease, Window
@@ -189,122 +181,3 @@ class TestTrainer:
             executor.send(RunSync(2, 2, 0, 1, 0, 0, ""))
             assert executor.expect(SyncEnded).proxy_tokens == 64
             assert executor.hang_up() == 0
-
-
-class TestGroup:
-    def test_two_members_sum_apply_and_survive_a_loss(self):
-        with (
-            ExecutorProcess("store") as store,
-            ExecutorProcess("trainer") as first,
-            ExecutorProcess("trainer") as second,
-        ):
-            members = (first, second)
-            for member in members:  # both build at the same time
-                member.send(ExecutorConfig(TRAINER.model_dump_json()))
-            endpoint = store.configure(StoreConfig())["endpoint"]
-            store.start()
-            assert listening_addresses(int(endpoint.rpartition(":")[2])) == {LOOPBACK}
-            assert len({member.ready()["parameters_digest"] for member in members}) == 1
-            for member in members:
-                member.start()
-            for rank, member in enumerate(members):
-                member.grant(ROUND_THE_CLOCK)
-                member.send(ComputeStep(1, 0, (rank,)))
-            for member in members:
-                member.expect(StepComputed)
-            for rank, member in enumerate(members):
-                member.send(RunSync(1, 0, rank, 2, 0, 0, f"{endpoint}/job"))
-            assert [m.expect(SyncEnded).proxy_tokens for m in members] == [128, 128]
-            for member in members:
-                member.send(ApplyStep(1, 0))
-            digests = {member.expect(Applied).digest for member in members}
-            assert len(digests) == 1
-            # A member dies before the next collective; the survivor keeps its gradients.
-            first.send(ComputeStep(1, 1, (5,)))
-            first.expect(StepComputed)
-            second.process.kill()
-            second.process.wait(10)
-            first.send(RunSync(1, 1, 0, 2, 0, 0, f"{endpoint}/job"))
-            failed = first.expect(SyncEnded)
-            assert not failed.ok
-            assert "allreduce of 2" in failed.reason
-            first.send(ComputeStep(2, 1, (6,)))
-            first.expect(StepComputed)
-            first.send(RunSync(2, 1, 0, 1, 0, 0, f"{endpoint}/job"))
-            assert first.expect(SyncEnded).proxy_tokens == 128
-            assert first.stop() == 0
-            assert store.stop() == 0
-
-
-PARENT = """
-import sys
-sys.path.insert(0, {tests!r})
-from executor_process import ExecutorProcess
-from testbed.executors.config import StoreConfig
-with ExecutorProcess("store") as executor:
-    executor.configure(StoreConfig())
-    executor.start()
-    print(executor.process.pid, flush=True)
-    sys.stdin.read()
-"""
-
-
-class TestOrphans:
-    def test_killed_host_takes_its_executor_along(self):
-        script = PARENT.format(tests=str(Path(__file__).parents[1]))
-        with subprocess.Popen(
-            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as parent:
-            pidfd = os.pidfd_open(int(parent.stdout.readline()))
-            kill(parent.pid)
-            assert wait_gone(pidfd, GONE_WITHIN_S)
-            os.close(pidfd)
-
-    def test_killed_launcher_takes_the_executor_along(self):
-        with (
-            subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as launcher,
-            ExecutorProcess("store", launcher_pid=launcher.pid) as executor,
-        ):
-            executor.configure(StoreConfig())
-            pidfd = os.pidfd_open(executor.process.pid)
-            kill(launcher.pid)
-            assert wait_gone(pidfd, GONE_WITHIN_S)
-            os.close(pidfd)
-
-    def test_launcher_that_is_already_gone(self):
-        gone = subprocess.run(
-            [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
-        )
-        with ExecutorProcess("store", launcher_pid=int(gone.stdout)) as executor:
-            assert executor.wait() == 1
-            assert executor.of(ExecutorFailed)[0].error == "Orphaned"
-
-    def test_message_out_of_turn_fails_by_name(self):
-        with ExecutorProcess("phy") as executor:
-            executor.send(ExecutorStart(0, 1000))
-            assert executor.wait() == 1
-            (failed,) = executor.of(ExecutorFailed)
-            assert "ExecutorStart before ExecutorConfig" in failed.reason
-
-    def test_bad_configuration_fails_by_name(self):
-        with ExecutorProcess("store") as executor:
-            executor.send(ExecutorConfig('{"timeout_wall_ms": 0}'))
-            assert executor.wait() == 1
-            (failed,) = executor.of(ExecutorFailed)
-            assert failed.error == "ValidationError"
-            assert "timeout_wall_ms" in failed.reason
-
-
-def listening_addresses(port):
-    """Local addresses, as in /proc/net/tcp, that listen on ``port``; IPv6 ones included."""
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        if not os.path.exists(table):
-            continue
-        with open(table) as lines:
-            for line in list(lines)[1:]:
-                fields = line.split()
-                address, _, number = fields[1].partition(":")
-                if int(number, 16) == port and fields[3] == "0A":
-                    found.add(address)
-    return found

@@ -160,7 +160,7 @@ async def test_dead_trainer_is_told_respawned_and_joined(make, capsys):
     run.wait_s(0.01)
     member = run.members[NORTH]
     assert (member.life, member.ready, member.child is old) == (2, False, False)
-    assert member.child.command[6:8] == ["--life", "2"]
+    assert member.child.command[7:9] == ["--life", "2"]
     assert run.members.process_ids({NORTH: {"executor_pid": 1}}).get(f"{NORTH}/executor") is None
 
     run.sent.clear()
