@@ -89,14 +89,19 @@ class LiveRun:
             return []
         return [json.loads(line) for line in lines]
 
-    def pids(self) -> dict[str, int]:
-        """Name -> pid of every process in the ledger; executors as NODE/executor."""
-        found = {}
+    def processes(self) -> list[tuple[str, int]]:
+        """Name and pid of every process in the ledger, all lives; executors as NODE/executor."""
+        found = []
         for entry in self.ledger():
             if "pid" in entry:
                 suffix = "/executor" if entry["what"] == "executor" else ""
-                found[f"{entry.get('node', entry['what'])}{suffix}"] = int(str(entry["pid"]))
+                name = f"{entry.get('node', entry['what'])}{suffix}"
+                found.append((name, int(str(entry["pid"]))))
         return found
+
+    def pids(self) -> dict[str, int]:
+        """Pid by name, of the latest life."""
+        return dict(self.processes())
 
     def runtime(self) -> Path:
         """The runtime directory with the run's sockets."""
@@ -127,11 +132,11 @@ class LiveRun:
 
     def leftovers(self, limit_s: float = LEFTOVER_LIMIT_S) -> list[str]:
         """What is still there ``limit_s`` after the run's end: processes and runtime files."""
-        pids = self.pids()
+        processes = self.processes()
         runtime = self.runtime()
         deadline = time.monotonic() + limit_s
         while True:
-            left = [f"{name} (pid {pid})" for name, pid in pids.items() if _alive(pid)]
+            left = [f"{name} (pid {pid})" for name, pid in processes if _alive(pid)]
             left += [str(runtime)] if runtime.exists() else []
             if not left or time.monotonic() > deadline:
                 return left
@@ -173,7 +178,7 @@ def live_run(
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        for pid in run.pids().values():
+        for _, pid in run.processes():
             if _alive(pid):
                 os.kill(pid, signal.SIGKILL)
 

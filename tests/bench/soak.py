@@ -3,7 +3,8 @@
 Each round starts a run, ends it in one of the ways below after a random while, and checks that
 within two seconds no process, socket or shared memory is left, that decoys with similar names
 live, that the run directory still gives a report, and that no sample is lost where the coordinator
-lived to say what became of each.
+lived to say what became of each. "lose": a trainer's process is killed, and after another random
+while, in which its next life starts or takes the state, Ctrl-C ends the run.
 """
 
 from __future__ import annotations
@@ -25,37 +26,46 @@ sys.path.insert(0, "tests")
 from harness import ROOT, LiveRun, decoys, live_run, shared_memory, small_topology
 
 WAYS = (
-    "kill north.pretrain.trainer",
-    "kill north.pretrain.trainer/executor",
+    "lose north.pretrain.trainer",
+    "lose north.pretrain.trainer/executor",
+    "kill all trainers",
     "kill north.g1.phy",
     "kill north.g1.phy/executor",
     "kill launcher",
     "interrupt once",
     "interrupt twice",
 )
+TRAINERS = ("north.pretrain.trainer", "south.pretrain.trainer")
 ABRUPT = ("kill launcher", "interrupt twice")
 
 
-def _end(run: LiveRun, way: str) -> int:
+def _end(run: LiveRun, way: str, then_s: float) -> int:
     """Do it, and return the exit status that is expected."""
     verb, target = way.split(" ", 1)
+    if verb == "lose":
+        os.kill(run.pids()[target], signal.SIGKILL)
+        time.sleep(then_s)
+        verb, target = "interrupt", "once"
     if verb == "interrupt":
         for _ in range(1 if target == "once" else 2):
             run.process.send_signal(signal.SIGINT)
             time.sleep(0.05)
         return 130
-    os.kill(run.pids()[target], signal.SIGKILL)
+    pids = run.pids()
+    doomed = TRAINERS if target == "all trainers" else (target,)
+    for name in doomed:
+        os.kill(pids[name], signal.SIGKILL)
     return -9 if target == "launcher" else 1
 
 
-def _round(number: int, way: str, wait_s: float, folder: Path) -> dict[str, object]:
+def _round(number: int, way: str, wait_s: float, then_s: float, folder: Path) -> dict[str, object]:
     topology = small_topology(folder / f"{number}.toml", ("north", "south"), 3_000_000)
     before = shared_memory()
     problems: list[str] = []
     with decoys() as others, live_run(topology, folder / f"run{number}") as run:
         run.wait_running()
         time.sleep(wait_s)
-        expected = _end(run, way)
+        expected = _end(run, way, then_s)
         status = run.finish(90)
         if status != expected:
             problems.append(f"exit status {status}, not {expected}")
@@ -75,7 +85,13 @@ def _round(number: int, way: str, wait_s: float, folder: Path) -> dict[str, obje
             lost = summary["training"]["jobs"]["pretrain"]["samples"]["lost"]
             problems += [f"{lost} samples lost"] if lost else []
     problems += [f"left in /dev/shm: {name}" for name in shared_memory() - before]
-    return {"round": number, "way": way, "after_s": round(wait_s, 2), "problems": problems}
+    return {
+        "round": number,
+        "way": way,
+        "after_s": round(wait_s, 2),
+        "then_s": round(then_s, 2),
+        "problems": problems,
+    }
 
 
 def main() -> int:
@@ -89,7 +105,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(given.rounds):
             way = WAYS[number % len(WAYS)]
-            result = _round(number, way, draw.uniform(0.0, 6.0), Path(folder))
+            waits_s = draw.uniform(0.0, 6.0), draw.uniform(0.0, 12.0)
+            result = _round(number, way, *waits_s, Path(folder))
             bad += bool(result["problems"])
             print(json.dumps(result), flush=True)
     print(json.dumps({"bench": "soak", "rounds": given.rounds, "failed": bad}))
