@@ -42,6 +42,7 @@ from testbed.host.members import Member, Members
 from testbed.host.rendezvous import Rendezvous
 from testbed.host.restarts import RestartBook
 from testbed.host.run_dir import RunDirectory
+from testbed.host.steal import StealMeter
 from testbed.topology.node_config import plan_nodes
 from testbed.topology.schema import Topology
 
@@ -105,7 +106,9 @@ class Launcher:
             await self._until(self._all_ready, self._host.start_wall_ms / 1000, self._not_ready)
             self._measure_memory()
             self._start()
+            steal = StealMeter()
             await self._until_finished()
+            self.result.steal_share = steal.share()
             self._measure_memory()
         except Interrupted as error:
             self.result.status, self.result.reason = "interrupted", str(error)

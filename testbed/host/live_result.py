@@ -11,7 +11,11 @@ from testbed.host.memory import pss_bytes
 
 @dataclass(slots=True)
 class LiveResult:
-    """What a live run leaves for the manifest; ``rejected``: refused control messages by code."""
+    """What a live run leaves for the manifest.
+
+    ``rejected``: refused control messages by code. ``steal_share``: of the CPUs' time between START
+    and the end of the drain; None where the run did not get so far, or it is not known.
+    """
 
     status: str = "done"
     reason: str = ""
@@ -21,6 +25,7 @@ class LiveResult:
     ready: dict[str, dict[str, Any]] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
     faults: list[dict[str, Any]] = field(default_factory=list)
+    steal_share: float | None = None
     pss_bytes: int = 0
     pss_by_node: dict[str, int] = field(default_factory=dict)
 

@@ -73,6 +73,7 @@ def live_manifest(
             "machine": platform.machine(),
             "cpus": os.cpu_count(),
             "python": sys.implementation.name,
+            "steal_share": result.steal_share,
         },
         "clock_source": "CLOCK_MONOTONIC, timerfd",
         "scheduling": scheduling,

@@ -367,6 +367,7 @@ def _fidelity(summary: Summary) -> Table:
         Row("host at its slowest", "x slower", (number(trust["host_slowdown"]["max"]),)),
         Row("slots on time while it was not", "%", (share(trust["slots_on_time_at_speed"]),)),
         Row("lateness, p99, while it was not", "µs", (number(trust["lateness_p99_at_speed_us"]),)),
+        Row("taken by the host's hypervisor", "% of CPU time", (share(trust["host_steal_share"]),)),
         Row("PHY work beyond its hold", "count", (number(trust["overruns"]),)),
         Row("quanta beyond their model", "count", (number(trust["quanta_overruns"]),)),
         Row("feedback after its slot", "count", (number(trust["late_feedback"]),)),

@@ -18,6 +18,9 @@ from testbed.record.tables import NODE
 LATE_PERMILLE = 100
 """A wake-up later than this share of a slot makes the slot late (thousandths)."""
 
+_NOTED = 0.001
+"""Share of stolen time that is worth a word."""
+
 _WITHIN = "within bounds"
 _OUTSIDE = "outside its bounds"
 _UNKNOWN = "unknown"
@@ -44,6 +47,9 @@ def fidelity(recording: Recording) -> Figures:
     figures["lateness_us"] = lateness
     figures |= host_speed(recording)
     figures |= _at_speed(recording, rows)
+    stolen = (manifest.get("host") or {}).get("steal_share")
+    why = "virtual time has no host" if scope.simulated else "the run did not note it"
+    put(figures, "host_steal_share", stolen, why)
     tolerance_us = figures["lateness_us"]["p99"] or 0
     figures["tolerance_us"] = tolerance_us
     figures["overruns"] = int((rows["overrun_us"] > 0).sum())
@@ -142,16 +148,20 @@ def _verdict(recording: Recording, figures: Figures) -> tuple[str, str]:
 
 
 def _slow_host(figures: Figures) -> str:
-    """What part a slow host has in it."""
+    """What part a slow host has in it, or one that is not there at all."""
+    text = ""
     share, on_time = figures["host_slow_share"], figures["slots_on_time_at_speed"]
-    if not share or on_time is None:
-        return ""
-    worst, late_us = figures["host_slowdown"]["max"], figures["lateness_p99_at_speed_us"]
-    return (
-        f". This host's cores ran below half of their best speed in {share:.1%} of the samples "
-        f"(at worst 1/{worst:.0f}); in the other slots {on_time:.2%} were on time, wake-ups "
-        f"{late_us} us late (p99)"
-    )
+    if share and on_time is not None:
+        worst, late_us = figures["host_slowdown"]["max"], figures["lateness_p99_at_speed_us"]
+        text += (
+            f". This host's cores ran below half of their best speed in {share:.1%} of the samples "
+            f"(at worst 1/{worst:.0f}); in the other slots {on_time:.2%} were on time, wake-ups "
+            f"{late_us} us late (p99)"
+        )
+    stolen = figures["host_steal_share"] or 0.0
+    if stolen >= _NOTED:
+        text += f". The hypervisor gave {stolen:.1%} of this host's CPU time to others"
+    return text
 
 
 def _refused(figures: Figures) -> str:

@@ -62,6 +62,17 @@ def test_a_host_at_speed_is_not_blamed():
     assert "speed" not in figures["reason"]
 
 
+@pytest.mark.parametrize(("share", "named"), [(0.047, True), (0.0009, False), (None, False)])
+def test_a_host_that_gave_its_time_to_others_says_so(share, named):
+    rows = [phy(slot, 1.2, late_us=300) for slot in range(2, 20)]
+    outcome = {"status": "done", "reason": ""}
+    manifest = {"outcome": outcome, "host": {"steal_share": share}}
+    figures = fidelity(by_hand({"lateness": rows}, manifest))
+    assert figures["host_steal_share"] == share
+    text = "The hypervisor gave 4.7% of this host's CPU time to others"
+    assert (text in figures["reason"]) is named
+
+
 def test_a_run_without_real_time_priority_says_what_it_lost():
     rows = [phy(slot, 1.2, late_us=300) for slot in range(2, 20)]
     scheduling = {
