@@ -7,10 +7,11 @@ from typing import Protocol
 
 
 class AssignmentPolicy(Protocol):
-    """Asked once per step; the counts must add up to ``total``."""
+    """Asked once per step, and again for the samples of a member that was lost in it."""
 
     def split(self, total: int, members: Sequence[str]) -> Mapping[str, int]:
-        """Micro-batches per member."""
+        """Micro-batches per member, ``total`` together; ``members`` are those that can compute now:
+        all but the lost, and those that have not got the state yet."""
         ...
 
 
