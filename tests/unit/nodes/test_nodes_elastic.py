@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodes_bench import Bench, failures, finished, job, parse, reasons, receivers, rows, sent, site
 
-from nodes.api import DrainRequested, PeerChanged, Send, Started, TimerFired
+from nodes.api import DrainRequested, PeerChanged, Received, Send, Started, TimerFired
 from protocols.messages import (
     BarrierOpen,
     BarrierReached,
@@ -80,13 +80,7 @@ class World:
         return self.feed_message(*self.inbox.popleft())
 
     def feed_message(self, source, message):
-        self.now_us += 1
-        effects = self.bench.receive(self.now_us, source, message)
-        for effect in effects:
-            if isinstance(effect, Send) and effect.to in self.trainers:
-                self.trainers[effect.to].queue.append(effect.message)
-        self.over = self.over or "".join(failures(effects) + finished(effects))
-        return effects
+        return self.feed(Received(source, message))
 
     def kill(self, member):
         """Its process is gone; the coordinator is not told yet. What it had sent still arrives."""
